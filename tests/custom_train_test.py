@@ -40,6 +40,9 @@ def brief(completions):
   longest = max(map(len, completions)) or 1
   return [1 - len(one) / longest for one in completions]
 
+def arbitrary(completion):
+  return sum(map(ord, completion)) % 7 / 7
+
 calls = 0
 def sometimes(completion):
   if completion.count("=") == 2: raise LookupError("two steps")
@@ -516,16 +519,31 @@ def test_kills_change_no_metric(files, tmp_path, staleness):
   assert training.metrics_of(cut) == training.metrics_of(whole)
 
 
+EXPERTS = {
+  "model.source": "random:moe-tiny",
+  "rollout.max_staleness": 1,
+  "rollout.prompt_buckets": (96,),
+  "optimizer.warmup_steps": 0,
+}
+
+
 @pytest.mark.slow
-def test_two_processes_train_as_one_does(files, tmp_path):
+@pytest.mark.parametrize(
+  "reward, changes",
+  [("right", {}), ("arbitrary", EXPERTS)],
+  ids=["", "router replay"],
+)
+def test_two_processes_train_as_one_does(files, tmp_path, reward, changes):
   config = training.flags(
     "configs/custom.py:tiny",
     SMALL
     | {
       "custom.data": files / "rows.jsonl",
-      "custom.reward": f"{files}/rewards.py:right,0.5*{files}/rewards.py:brief",
+      "custom.reward": f"{files}/rewards.py:{reward},"
+      f"0.5*{files}/rewards.py:brief",
       "train.steps": 2,
-    },
+    }
+    | changes,
   )
   one, two = tmp_path / "one", tmp_path / "two"
   training.finish(training.start(one, 2, config=config))
@@ -534,3 +552,7 @@ def test_two_processes_train_as_one_does(files, tmp_path):
     training.metrics_of(two), training.metrics_of(one), strict=True
   ):
     assert mine == pytest.approx(theirs, rel=1e-4, abs=1e-4)
+  if changes:
+    # Routers have changed since step 2 was sampled, and would choose others.
+    gaps = [m["rollout/router_gap"] for m in training.metrics_of(two)[:2]]
+    assert gaps[0] == 0 and gaps[1] > 1e-3

@@ -55,6 +55,8 @@ OWN_GENERATORS = {
   # Episodes, seeded by their tasks.
   "environments/server.py",
   "systems/environment/examples.py",
+  # Programs inside prompts.
+  "tasks/programs/environment_prompts.py",
   # A model without a device, and seeds that clients choose.
   "rollout/host_engine.py",
   "serving/protocol.py",

@@ -20,7 +20,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int, Key
 
 from azr_jax.models import products
-from azr_jax.models.config import ModelConfig
+from azr_jax.models.config import ExpertShape, ModelConfig
 from azr_jax.models.naming import named
 from azr_jax.types import Params
 
@@ -28,8 +28,6 @@ from azr_jax.types import Params
 TARGETS = ("q", "k", "v", "o", "gate", "up", "down")
 # Added to a projection's name, it names the projection's adapter.
 SUFFIX = "_lora"
-# Experts per token in the published models with experts.
-_EXPERT_DIVISOR = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +43,8 @@ class Lora:
       those of each expert where a layer has experts.
     stacked: N, the number of adapters on one base, of which each token gets one
       (as in S-LoRA, arXiv 2311.03285). 0: one adapter, without an axis N.
+    expert_rank: the rank of an expert's adapters. 0: `rank` divided by the
+      experts per token, so that those of a token have `rank` together.
   """
 
   rank: int
@@ -52,6 +52,7 @@ class Lora:
   rank_stabilized: bool = False
   targets: tuple[str, ...] = TARGETS
   stacked: int = 0
+  expert_rank: int = 0
 
   @property
   def scale(self) -> float:
@@ -60,19 +61,17 @@ class Lora:
       math.sqrt(self.rank) if self.rank_stabilized else self.rank
     )
 
-  @property
-  def expert_rank(self) -> int:
-    """The rank of an expert's adapters.
+  def rank_in(self, experts: ExpertShape) -> int:
+    """Returns the rank of an expert's adapters, at least 1."""
+    return self.expert_rank or max(1, self.rank // experts.per_token)
 
-    A token passes several experts, most often 8, so that all of them together
-    have the rank of other adapters.
-    """
-    return max(1, self.rank // _EXPERT_DIVISOR)
-
-  @property
-  def expert_scale(self) -> float:
-    """The factor s of the output of an expert's adapter."""
-    return self.scale_of(self.expert_rank)
+  def of_model(self, config: ModelConfig) -> "Lora":
+    """Returns the same shape, with the default `expert_rank` written as 0."""
+    usual = dataclasses.replace(self, expert_rank=0)
+    experts = config.experts
+    if experts is None or usual.rank_in(experts) == self.rank_in(experts):
+      return usual
+    return self
 
   def scale_of(self, rank: int) -> float:
     """Returns the factor s of an adapter of some rank."""
@@ -162,7 +161,7 @@ def parameter_count(config: ModelConfig, lora: Lora) -> int:
   if c.experts is not None:
     of_mlp = ("gate", "up", "down")
     sizes |= dict.fromkeys(of_mlp, model + c.experts.size)
-    ranks |= dict.fromkeys(of_mlp, c.experts.count * lora.expert_rank)
+    ranks |= dict.fromkeys(of_mlp, c.experts.count * lora.rank_in(c.experts))
   each = sum(ranks[name] * sizes[name] for name in lora.targets)
   return c.num_layers * each * max(lora.stacked, 1)
 

@@ -119,7 +119,7 @@ class Experts(nn.Module):
     dtype: compute type; the router computes in float32.
     compute: computes the experts, from `expert_sharding.make`.
     quantized: whether kernels have 8 bits and scales.
-    lora: the adapters; those of experts have `Lora.expert_rank`.
+    lora: the adapters; those of experts have the rank `Lora.rank_in`.
   """
 
   config: ModelConfig
@@ -167,7 +167,8 @@ class Experts(nn.Module):
       entropy = -jnp.sum(jnp.exp(logs) * logs, axis=-1)
       for name, value in Routing(chosen, entropy, differs)._asdict().items():
         self.sow(ROUTING, name, value)
-    scale = self.lora.expert_scale if self.lora else 1.0
+    lora = self.lora
+    scale = lora.scale_of(lora.rank_in(shape)) if lora else 1.0
     each = self._projections()
     return self.compute(x, weights, chosen, each, scale, shape.clamp), chosen
 
@@ -204,7 +205,7 @@ class Experts(nn.Module):
           f"lora.targets={lora.targets}: expected some of q, k, v and o, as "
           "several adapters on one model with experts need"
         )
-      rank, zeros = lora.expert_rank, nn.initializers.zeros
+      rank, zeros = lora.rank_in(c.experts), nn.initializers.zeros
       drawn = adapters.uniform(1 / math.sqrt(sides[inner]))
       found |= _Declared(
         (

@@ -323,6 +323,7 @@ def _from_adapter(folder: pathlib.Path, cache_dir: str) -> ModelSource:
       f"{folder / peft_io.CONFIG} has base_model_name_or_path={base!r}, which "
       "is an adapter itself: expected a whole model"
     )
+  lora = lora.of_model(source.config)
   return dataclasses.replace(
     source,
     lora=lora,

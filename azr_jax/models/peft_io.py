@@ -1,9 +1,11 @@
 """Reads and writes adapters in PEFT's format.
 
 A folder holds adapter_config.json and adapter_model.safetensors, whose tensors
-are A [R, in] and B [out, R] of each layer.
+are A [R, in] and B [out, R] of each layer. `peft_experts.py` has those of
+experts.
 """
 
+import dataclasses
 import json
 import pathlib
 import re
@@ -17,6 +19,7 @@ from jax.sharding import Mesh
 from azr_jax.config import user_files
 from azr_jax.models import (
   adapters,
+  peft_experts,
   safetensors_io,
   transformer,
   weight_loading,
@@ -31,6 +34,8 @@ CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
 # A value of `target_modules`: every linear layer but the output head.
 _ALL_LINEAR = "all-linear"
+# The targets that are modules where an MLP is one of experts.
+_OF_ATTENTION = ("q", "k", "v", "o")
 # Values of `init_lora_weights` that leave the base model as it is.
 _INITS = (True, False, None, "gaussian", "eva", "orthogonal")
 # Fields that we read, or that do not change what a trained adapter computes.
@@ -63,16 +68,23 @@ def read_config(folder: pathlib.Path) -> tuple[Lora, str]:
     _require(fields, "bias", fields.get("bias", "none") == "none", "'none'")
     begun = fields.get("init_lora_weights")
     _require(fields, "init_lora_weights", begun in _INITS, f"one of {_INITS}")
+    has_experts = bool(fields.get("target_parameters"))
+    of_experts = ("target_parameters", *peft_experts.PATTERNS)
     for name, value in fields.items():
       # Every option that PEFT adds is off if its value is empty.
       is_off = name in _KNOWN or not value
+      is_off |= has_experts and name in of_experts
       _require(fields, name, is_off, "an option that is off")
     lora = Lora(
       int(fields["r"]),
       float(fields["lora_alpha"]),
       bool(fields.get("use_rslora", False)),
-      _targets(fields),
+      _targets(fields) if fields["target_modules"] or not has_experts else (),
     )
+    if has_experts:
+      more, expert_rank = peft_experts.read_fields(fields, lora)
+      targets = (*(t for t in lora.targets if t in _OF_ATTENTION), *more)
+      lora = dataclasses.replace(lora, targets=targets, expert_rank=expert_rank)
     return lora, str(fields.get("base_model_name_or_path") or "")
 
 
@@ -134,11 +146,12 @@ def load(
       or does not belong to an adapter.
   """
   model = transformer.Transformer(config, lora=lora)
+  reader = safetensors_io.SafetensorsReader(folder, WEIGHTS)
   return weight_loading.load_entries(
     [*weight_names.adapter_entries(config, lora)],
     config.num_layers,
     transformer.abstract_trained(model),
-    safetensors_io.SafetensorsReader(folder, WEIGHTS),
+    peft_experts.reading(reader, config, lora),
     mesh,
     rules,
   )
@@ -199,6 +212,7 @@ def save(
   }
   if not write:
     return
+  tensors = peft_experts.pack(tensors, config)
   folder.mkdir(parents=True, exist_ok=True)
   safetensors.numpy.save_file(
     {name: np.asarray(x, np.float32) for name, x in tensors.items()},
@@ -207,13 +221,14 @@ def save(
   )
   # safetensors creates files that only the owner can read.
   (folder / WEIGHTS).chmod(0o644)
-  text = json.dumps(_config(lora, base), indent=2)
+  text = json.dumps(_config(lora, base, config), indent=2)
   (folder / CONFIG).write_text(text + "\n", encoding="utf-8")
 
 
-def _config(lora: Lora, base: str) -> dict[str, Any]:
+def _config(lora: Lora, base: str, config: ModelConfig) -> dict[str, Any]:
   """Returns the fields of adapter_config.json."""
-  modules: Sequence[str] = [_module(target) for target in lora.targets]
+  names = _OF_ATTENTION if config.experts else adapters.TARGETS
+  modules: Sequence[str] = [_module(t) for t in lora.targets if t in names]
   alpha = lora.alpha
   return {
     "peft_type": "LORA",
@@ -228,4 +243,5 @@ def _config(lora: Lora, base: str) -> dict[str, Any]:
     "bias": "none",
     "fan_in_fan_out": False,
     "inference_mode": True,
+    **peft_experts.fields(lora, config),
   }

@@ -82,6 +82,13 @@ class LoraSettings(Settings):
     subset_of=adapters.TARGETS,
     required=True,
   )
+  expert_rank: int = setting(
+    0,
+    "rank of the adapters of an expert; 0: rank / experts per token, at least "
+    "1",
+    minimum=0,
+    expert=True,
+  )
   base_dtype: str = setting(
     AUTO,
     "dtype of the frozen model; auto: model.dtype; int8 and fp8 store the "
@@ -92,7 +99,13 @@ class LoraSettings(Settings):
   @classmethod
   def describing(cls, lora: adapters.Lora) -> "LoraSettings":
     """Returns the settings of a model with these adapters."""
-    return cls(lora.rank, lora.alpha, lora.rank_stabilized, lora.targets)
+    return cls(
+      lora.rank,
+      lora.alpha,
+      lora.rank_stabilized,
+      lora.targets,
+      lora.expert_rank,
+    )
 
   @property
   def adapters(self) -> adapters.Lora | None:
@@ -100,7 +113,11 @@ class LoraSettings(Settings):
     if not self.rank:
       return None
     return adapters.Lora(
-      self.rank, self.alpha, self.rank_stabilized, self.targets
+      self.rank,
+      self.alpha,
+      self.rank_stabilized,
+      self.targets,
+      expert_rank=self.expert_rank,
     )
 
   @property

@@ -230,9 +230,11 @@ def _layer_tensor(family: Family, name: str, leaf: str = "weight") -> str:
 def adapter_entries(config: ModelConfig, lora: Lora) -> Iterator[Entry]:
   """Yields entries for A and B of each adapter, named as in PEFT's files.
 
+  Those of experts have the names and shapes of `peft_experts.ExpertsReader`.
+
   Raises:
     ValueError: the family's files have fewer projections than the decoder, or
-      experts have adapters.
+      experts have adapters of gate or up alone.
   """
   family = registry.of(config)
   if family.fused:
@@ -245,13 +247,11 @@ def adapter_entries(config: ModelConfig, lora: Lora) -> Iterator[Entry]:
     if leaf != "kernel" or name not in lora.targets:
       continue
     path = (*parents[1:], f"{name}{adapters.SUFFIX}")
+    if config.experts is not None and "experts" in parents:
+      yield from _expert_adapters(config.experts, lora, path, entry.shape[-2:])
+      continue
     tensor = f"base_model.model.{entry.name.removesuffix('.weight')}"
     inputs, outputs = entry.shape[: entry.inputs], entry.shape[entry.inputs :]
-    if "experts" in parents:
-      raise ValueError(
-        f"lora.targets={lora.targets}: expected some of q, k, v and o, as "
-        "PEFT's format has no adapters of experts (merge them into the model)"
-      )
     yield Entry(
       (*path, "a"),
       f"{tensor}.lora_A.weight",
@@ -262,3 +262,41 @@ def adapter_entries(config: ModelConfig, lora: Lora) -> Iterator[Entry]:
     yield Entry(
       (*path, "b"), f"{tensor}.lora_B.weight", (lora.rank, *outputs), True
     )
+
+
+def _expert_adapters(
+  experts: ExpertShape,
+  lora: Lora,
+  path: tuple[str, ...],
+  sides: tuple[int, ...],
+) -> Iterator[Entry]:
+  """Yields entries for A and B of the adapters of a layer's experts.
+
+  Raises:
+    ValueError: gate or up has adapters, and the other has none.
+  """
+  if ("gate" in lora.targets) != ("up" in lora.targets):
+    raise ValueError(
+      f"lora.targets={lora.targets}: expected both gate and up or neither, as "
+      "adapters of experts in PEFT's format need (or export a merged model)"
+    )
+  rank = lora.rank_in(experts)
+  (inner, outer), name = sides, path[-1].removesuffix(adapters.SUFFIX)
+  for leaf, shape in (("a", (inner, rank)), ("b", (rank, outer))):
+    yield Entry(
+      (*path, leaf),
+      expert_adapter(name, leaf),
+      (experts.count, *shape),
+      transposed=False,
+      leading=1,
+    )
+
+
+def expert_adapter(name: str, leaf: str) -> str:
+  """Returns the name of the entry of an expert's adapter.
+
+  Args:
+    name: the projection: gate, up or down.
+    leaf: a or b.
+  """
+  return f"base_model.model.model.layers.{{layer}}.mlp.experts.{name}.{leaf}"

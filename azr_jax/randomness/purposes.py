@@ -42,6 +42,7 @@ class Purpose(enum.IntEnum):
   SYSTEM = 110  # draws of a system outside this library: its own numbers
   EQUAL_GROUPS = 111  # questions of groups of equal size: group
   TASKS = 112  # tasks to train on
+  INSTANCES = 113  # instances of buffered environments: step, episode
 
   # Generators of the host for data, packing and statistics.
   PACKING = 201  # order of packed rows: step

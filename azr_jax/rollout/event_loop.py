@@ -89,12 +89,16 @@ async def as_completed(
 class EventLoop:
   """Runs coroutines and the stream and jobs that they await."""
 
-  def __init__(self, clock: DecodeClock | None = None) -> None:
+  def __init__(
+    self, clock: DecodeClock | None = None, reads_experts: bool = True
+  ) -> None:
     """Creates a loop without coroutines.
 
     Args:
       clock: the decode clock of the awaited jobs.
+      reads_experts: see `Sampler.open`.
     """
+    self._reads_experts = reads_experts
     self._clock = clock or DecodeClock()
     self._restored: list[SequenceState] = []
     self._stream: Stream | None = None
@@ -107,7 +111,7 @@ class EventLoop:
   def stream(self, sampler: Sampler, weights: Weights) -> Stream:
     """Returns the open stream; the first call opens it with the arguments."""
     if self._stream is None:
-      self._stream = sampler.open(weights)
+      self._stream = sampler.open(weights, self._reads_experts)
       self._stream.restore(self._restored)
     return self._stream
 

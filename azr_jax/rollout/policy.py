@@ -263,10 +263,10 @@ class Policy:
   def with_key(
     self, key: Key[Array, ""], temperature: float | None = None
   ) -> "Iterator[Policy]":
-    """Yields a copy of this policy with another key and no calls yet.
+    """Yields a copy of this policy with another key, for evaluations.
 
     The copy samples on its own stream, whose cache is freed when the block
-    ends.
+    ends. Its completions lack the experts that training would replay.
 
     Args:
       key: the random key of the copy.
@@ -274,7 +274,14 @@ class Policy:
     """
     if temperature is None:
       temperature = self.temperature
-    other = Policy(self.sampler, self.tokenizer, self.weights, key, temperature)
+    other = Policy(
+      self.sampler,
+      self.tokenizer,
+      self.weights,
+      key,
+      temperature,
+      loop=EventLoop(reads_experts=False),
+    )
     with contextlib.closing(other):
       yield other
 

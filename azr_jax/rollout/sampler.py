@@ -15,6 +15,7 @@ The life of a request (`stream.py`):
 """
 
 import collections
+import dataclasses
 from collections.abc import Iterator, Sequence
 
 import jax
@@ -103,10 +104,18 @@ class Sampler:
       self._drafting,
     ).warm_up()
 
-  def open(self, weights: Weights) -> Stream:
-    """Returns a stream that accepts prompts while it runs; see `Stream`."""
+  def open(self, weights: Weights, reads_experts: bool = True) -> Stream:
+    """Returns a stream that accepts prompts while it runs; see `Stream`.
+
+    Args:
+      weights: the parameters to sample with.
+      reads_experts: whether completions have their experts, with router replay.
+    """
+    engine = self._engine
+    if not reads_experts:
+      engine = dataclasses.replace(engine, read_experts=None)
     return Stream(
-      self._engine,
+      engine,
       self._tokenizer,
       self._ends,
       self.meter,

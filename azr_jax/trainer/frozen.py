@@ -194,7 +194,8 @@ def check_adapters(lora: LoraSettings, other: Lora | None, where: str) -> None:
       "config.lora",
       f"={lora.adapters}: expected the adapters of {where}, "
       f"rank={other.rank}, alpha={other.alpha:g}, "
-      f"rank_stabilized={other.rank_stabilized}, targets={other.targets}",
+      f"rank_stabilized={other.rank_stabilized}, targets={other.targets}, "
+      f"expert_rank={other.expert_rank}",
     )
 
 

@@ -22,6 +22,7 @@ from azr_jax.models import (
 from azr_jax.models.adapters import Lora
 from tests.models import adapter_math
 from tests.models.parity_test import FAMILIES, RULES, load_folder
+from tests.rollout_model import CONFIG
 from tests.typed import present
 
 # PEFT reads a property that transformers calls by another name now.
@@ -277,7 +278,7 @@ def test_layouts_compute_the_same(reference, one_device_mesh, layout):
   ],
 )
 def test_other_options_are_refused_by_name(tmp_path, field, value):
-  config = peft_io._config(Lora(2, 4.0), "base")
+  config = peft_io._config(Lora(2, 4.0), "base", CONFIG)
   path = tmp_path / peft_io.CONFIG
   path.write_text(json.dumps(config | {field: value}))
   with pytest.raises(ValueError, match=rf"adapter_config.json has {field}="):
@@ -285,7 +286,7 @@ def test_other_options_are_refused_by_name(tmp_path, field, value):
 
 
 def test_dropout_changes_no_trained_adapter(tmp_path):
-  config = peft_io._config(Lora(2, 4.0), "base")
+  config = peft_io._config(Lora(2, 4.0), "base", CONFIG)
   path = tmp_path / peft_io.CONFIG
   path.write_text(json.dumps(config | {"lora_dropout": 0.05}))
   assert peft_io.read_config(tmp_path) == (Lora(2, 4.0), "base")
@@ -301,7 +302,7 @@ def test_dropout_changes_no_trained_adapter(tmp_path):
   ],
 )
 def test_target_modules(tmp_path, modules, targets):
-  config = peft_io._config(Lora(2, 4.0), "base")
+  config = peft_io._config(Lora(2, 4.0), "base", CONFIG)
   path = tmp_path / peft_io.CONFIG
   path.write_text(json.dumps(config | {"target_modules": modules}))
   assert peft_io.read_config(tmp_path)[0].targets == targets

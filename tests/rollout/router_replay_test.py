@@ -61,13 +61,17 @@ def sampler_of(mesh, settings, config=CONFIG):
   return Sampler(model, rollout_model.ByteTokenizer(), mesh, RULES, settings)
 
 
-def sampled(mesh, n=2, config=CONFIG, **changes):
-  """Returns (prompt, completion) pairs."""
+def policy_of(mesh, config=CONFIG, **changes):
   sampler = sampler_of(mesh, dataclasses.replace(SETTINGS, **changes), config)
-  policy = Policy(
+  return Policy(
     *(sampler, rollout_model.ByteTokenizer()),
     *(Weights(sampler.compute_params(params(config))), jax.random.key(7)),
   )
+
+
+def sampled(mesh, n=2, config=CONFIG, **changes):
+  """Returns (prompt, completion) pairs."""
+  policy = policy_of(mesh, config, **changes)
   prompts = [policy.prompt(text) for text in PROMPTS]
   return [
     (prompts[number], completion)
@@ -124,6 +128,16 @@ def test_the_learner_gets_the_sampler_s_experts(one_device_mesh):
 @pytest.mark.slow
 def test_gpt_oss_replays_its_experts(one_device_mesh):
   assert_replayed(sampled(one_device_mesh, config=GPT_OSS), GPT_OSS)
+
+
+def test_evaluations_read_no_experts(one_device_mesh):
+  policy = policy_of(one_device_mesh)
+  prompts = [policy.prompt("a")]
+  with policy.with_key(policy.key) as eval_policy:
+    [(_, _, evaluated)] = eval_policy.sample(prompts)
+  [(_, _, trained)] = policy.sample(prompts)
+  assert evaluated.experts is None and trained.experts is not None
+  assert [*evaluated.token_ids] == [*trained.token_ids]
 
 
 def test_preempted_sequences_keep_their_experts(one_device_mesh, monkeypatch):

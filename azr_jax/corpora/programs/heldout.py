@@ -82,14 +82,7 @@ def build(executor: Executor, seed: int, per_type: int) -> list[HeldoutTask]:
     ValueError: an output of the executor differs from the generator's.
   """
   tasks = list(draw(seed, per_type))
-  pending = [
-    validation.submit_induction_task(
-      executor, t.task.code, t.task.inputs, t.task.message
-    )
-    if isinstance(t.task, task_lib.InductionTask)
-    else validation.submit_triplet(executor, t.task.code, t.task.input)
-    for t in tasks
-  ]
+  pending = [validation.submit_again(executor, t.task) for t in tasks]
   checked = []
   for heldout, future in zip(tasks, pending, strict=True):
     task = future.result()

@@ -7,7 +7,7 @@ step has the same tasks and samples regardless of the order in which completions
 and verdicts arrive.
 """
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from azr_jax.parallel.shared_jobs import SharedJobs
@@ -22,7 +22,13 @@ from azr_jax.systems.azr.proposer import Proposer
 from azr_jax.systems.azr.rewards import Solved
 from azr_jax.systems.azr.solver import Solution
 from azr_jax.tasks.programs.prompt_builder import PromptBuilder
-from azr_jax.tasks.programs.task import Task
+from azr_jax.tasks.programs.task import EnvironmentTask, Instance, Task
+
+# Draws an instance of an environment, given an episode's index; None if its
+# program fails.
+DrawInstance = Callable[[int, EnvironmentTask], Awaitable[Instance | None]]
+# Bits of an episode's index in the prompt numbers of its rollouts.
+_INDEX_BITS = 20
 
 
 class EpisodeCollector:
@@ -39,6 +45,7 @@ class EpisodeCollector:
     learnability_samples: int,
     uses_solutions: bool,
     solve_from: str,
+    draw_instance: DrawInstance,
   ):
     """Makes the collector of a step.
 
@@ -52,6 +59,7 @@ class EpisodeCollector:
       uses_solutions: whether to sample a solution per episode.
       solve_from: "current" to solve valid proposals; otherwise the episode's
         buffered task is solved.
+      draw_instance: draws an instance of a buffered environment for an episode.
     """
     self._policy = policy
     self._jobs = jobs
@@ -61,6 +69,7 @@ class EpisodeCollector:
     self._learnability_samples = learnability_samples
     self._uses_solutions = uses_solutions
     self._solve_from = solve_from
+    self._draw_instance = draw_instance
 
   async def collect(self, starts: Sequence[Start]) -> list[SelfPlayEpisode]:
     """Returns the episodes of the step's batch.
@@ -109,18 +118,49 @@ class EpisodeCollector:
     if not self._learnability_samples or not proposal.earns_reward:
       return
     assert proposal.task is not None
-    episode.rollouts = await self._sample(
-      AZRCall.LEARN, episode, proposal.task, self._learnability_samples
-    )
+    if proposal.instances:
+      # Every rollout gets an instance of its own, and a key of its own.
+      fresh = proposal.instances[: self._learnability_samples]
+      episode.rollouts = await solver.solve_each(
+        self._policy,
+        self._jobs,
+        AZRCall.LEARN,
+        [
+          episode.index + (number << _INDEX_BITS)
+          for number in range(len(fresh))
+        ],
+        proposal.task_type,
+        fresh,
+        self._prompt_builder,
+      )
+    else:
+      episode.rollouts = await self._sample(
+        AZRCall.LEARN, episode, proposal.task, self._learnability_samples
+      )
     proposal.solved = Solved.of([r.outcome for r in episode.rollouts])
 
   async def _solve(self, episode: SelfPlayEpisode, task: Task | None) -> None:
     """Samples a solution of a task."""
     if not self._uses_solutions or task is None:
       return
+    if isinstance(task, EnvironmentTask):
+      is_new = task is episode.proposal.task
+      task = (
+        episode.proposal.instances[-1]
+        if is_new
+        else await self._draw_instance(episode.index, task)
+      )
+      if task is None or not self._fits(episode, task):
+        return
     self._extensions.before_solution(episode, task)
     [episode.solution] = await self._sample(AZRCall.SOLVE, episode, task, 1)
     await self._extensions.after_solution(episode, task)
+
+  def _fits(self, episode: SelfPlayEpisode, task: Task) -> bool:
+    prompt = solver.solve_prompt(
+      self._policy, episode.proposal.task_type, task, self._prompt_builder
+    )
+    return self._policy.fits(prompt)
 
   async def _sample(
     self, call: AZRCall, episode: SelfPlayEpisode, task: Task, n: int

@@ -25,7 +25,9 @@ from azr_jax.tasks.programs import parsing
 from azr_jax.tasks.programs.task import (
   ABDUCTION,
   INDUCTION,
+  EnvironmentTask,
   InductionTask,
+  Instance,
   Task,
   Triplet,
   is_verified,
@@ -124,7 +126,7 @@ async def measure(jobs: SharedJobs, proposal: Proposal) -> None:
   Induction proposals contain none and are skipped. Components of composite
   programs are excluded.
   """
-  if isinstance(proposal.task, Triplet):
+  if isinstance(proposal.task, Triplet | EnvironmentTask):
     shown = proposal.prompt.task
     code = composite.without_components(proposal.task.code, shown.components)
     arguments = code, list(shown.references)
@@ -155,12 +157,16 @@ def count_answers(proposals: Sequence[Proposal], counts: AnswerCounts) -> None:
 def _answers(task_type: str, task: Task) -> Sequence[str]:
   """Returns a task's reference answers, normalized so equal values match.
 
-  Unverified tasks have none.
+  Unverified tasks have none. That of an environment is what it does.
   """
   if not is_verified(task):
     return ()
   if isinstance(task, InductionTask):
     return task.outputs
+  if isinstance(task, EnvironmentTask):
+    return (task.behavior,)
+  if isinstance(task, Instance):
+    return (task.answer,)
   if task_type != ABDUCTION:
     return (task.output,)
   try:

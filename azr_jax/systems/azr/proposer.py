@@ -16,15 +16,19 @@ from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems.azr import rewards, solver
 from azr_jax.systems.azr.calls import AZRCall
-from azr_jax.systems.azr.extensions import composite, rewriting
-from azr_jax.tasks.programs import parsing, validation
+from azr_jax.systems.azr.extensions import composite, repetition, rewriting
+from azr_jax.tasks.programs import environments, parsing, validation
+from azr_jax.tasks.programs import task as task_lib
 from azr_jax.tasks.programs.buffer import TaskBuffer
 from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 from azr_jax.tasks.programs.task import (
+  ENVIRONMENT,
   ERROR_DEDUCTION,
   INDUCTION,
   ZERO_ERROR_TRIPLET,
   ZERO_TRIPLET,
+  EnvironmentTask,
+  Instance,
   Task,
   Triplet,
 )
@@ -62,6 +66,8 @@ class Proposal:
     rejection: the reason why the proposal is invalid; None if it is valid.
     detail: what the program does instead, as in `validation.Rejection`.
     formatted: whether the response is well formed.
+    instances: fresh instances of a valid environment, for its rollouts and
+      its solution.
     solved: the outcome of the learnability rollouts, if any.
     duplicate: whether the buffer has a task that differs only in names or
       layout.
@@ -74,6 +80,7 @@ class Proposal:
   task: Task | None
   rejection: str | None
   formatted: bool
+  instances: tuple[Instance, ...] = ()
   solved: rewards.Solved | None = None
   duplicate: bool = False
   program_metrics: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -107,6 +114,8 @@ class Proposer:
     composite_prob: float = 0.0,
     max_components: int = 0,
     strip: Collection[str] = (),
+    instances: int = 0,
+    novelty: float = 0.0,
   ):
     """Makes the proposer.
 
@@ -120,8 +129,12 @@ class Proposer:
         D.2).
       max_components: the maximum number of components.
       strip: the parts to strip from proposed programs (`rewriting.STRIPPED`).
+      instances: the instances that an environment must make.
+      novelty: the least distance of an environment to those of its prompt.
     """
     self._prompt_builder = prompt_builder
+    self._instances = instances
+    self._novelty = novelty
     self._references = references
     self.induction_inputs = induction_inputs
     self._recent_references = recent_references
@@ -158,6 +171,10 @@ class Proposer:
         if task_type == INDUCTION:
           code = _draw_program(buffers, rng)
           prompt = self._induction_prompt(policy, code)
+        elif task_type == ENVIRONMENT:
+          prompt = self._environment_prompt(
+            policy, buffers[task_type], count, rng
+          )
         else:
           buffer = buffers[task_type]
           prompt = self._triplet_prompt(policy, task_type, buffer, count, rng)
@@ -165,6 +182,8 @@ class Proposer:
           return prompt
     if task_type == INDUCTION:
       prompt = self._induction_prompt(policy, ZERO_TRIPLET.code)
+    elif task_type == ENVIRONMENT:
+      prompt = self._environment_prompt(policy, buffers[task_type], 0, rng)
     else:
       buffer = buffers[task_type]
       prompt = self._triplet_prompt(
@@ -180,6 +199,27 @@ class Proposer:
   def _induction_prompt(self, policy: Policy, code: str) -> types.Prompt:
     text = self._prompt_builder.propose_induction(code, self.induction_inputs)
     return policy.prompt(text, task=PromptPrograms(program=code))
+
+  def _environment_prompt(
+    self,
+    policy: Policy,
+    buffer: TaskBuffer,
+    count: int,
+    rng: np.random.Generator,
+  ) -> types.Prompt:
+    """Returns a prompt that asks for an environment and shows up to `count`."""
+    drawn = self._drawn(buffer, count, rng)
+    shown = [task for task in drawn if isinstance(task, EnvironmentTask)]
+    return policy.prompt(
+      self._prompt_builder.propose_environment(shown),
+      task=PromptPrograms(tuple(one.code for one in shown)),
+    )
+
+  def _drawn(
+    self, buffer: TaskBuffer, count: int, rng: np.random.Generator
+  ) -> list[Task]:
+    draw = buffer.recent if self._recent_references else buffer.sample
+    return draw(rng, min(count, len(buffer)))
 
   def _triplet_prompt(
     self,
@@ -200,8 +240,7 @@ class Proposer:
       rng: draws the references.
       composites: whether the prompt may have components (appendix D.2).
     """
-    draw = buffer.recent if self._recent_references else buffer.sample
-    drawn = draw(rng, min(count, len(buffer)))
+    drawn = self._drawn(buffer, count, rng)
     references = [task for task in drawn if isinstance(task, Triplet)]
     is_error = task_type == ERROR_DEDUCTION
     references = references or [
@@ -252,6 +291,8 @@ class Proposer:
         response=completion.text,
         induction_inputs=self.induction_inputs,
         strip=self._strip,
+        instances=self._instances,
+        novelty=self._novelty,
       )
     )
     outcome = await Awaited(verdict, jobs)
@@ -279,7 +320,7 @@ def _draw_program(
   programs = [
     task.code
     for name, buffer in buffers.items()
-    if name not in (INDUCTION, ERROR_DEDUCTION)
+    if name not in (INDUCTION, ERROR_DEDUCTION, ENVIRONMENT)
     for task in buffer.tasks()
   ] or [ZERO_TRIPLET.code]
   return programs[rng.integers(len(programs))]
@@ -290,25 +331,34 @@ def _proposal(
   task_type: str,
   prompt: types.Prompt,
   completion: types.Completion,
-  outcome: Task | validation.Rejection,
+  outcome: validation.Verdict,
   prompt_builder: PromptBuilder,
 ) -> Proposal:
   """Returns the proposal of a response; rejects tasks too long for a prompt."""
-  task, rejection, detail = None, None, ""
+  task, rejection, detail, instances = None, None, "", ()
   if isinstance(outcome, validation.Rejection):
     rejection, detail = outcome.reason, outcome.detail
-  elif policy.fits(
-    solver.solve_prompt(policy, task_type, outcome, prompt_builder)
-  ):
-    task = outcome
   else:
-    rejection = "oversize"
+    solved: tuple[Task, ...]
+    if isinstance(outcome, tuple):
+      solved = instances = outcome
+    else:
+      solved = (outcome,)
+    prompts = [
+      solver.solve_prompt(policy, task_type, one, prompt_builder)
+      for one in solved
+    ]
+    if all(map(policy.fits, prompts)):
+      task = task_lib.buffered(solved[0])
+    else:
+      rejection = "oversize"
   return Proposal(
     prompt=prompt,
     completion=completion,
     task_type=task_type,
     task=task,
     rejection=rejection,
+    instances=instances,
     formatted=parsing.well_formatted(
       completion.text, prompt_builder.answer_format
     ),
@@ -323,8 +373,20 @@ def _submit_validation(
   response: str,
   induction_inputs: int,
   strip: Collection[str],
+  instances: int,
+  novelty: float,
 ) -> validation.ValidationFuture:
   """Parses a proposal and submits its validation."""
+  if task_type == ENVIRONMENT:
+    proposed = parsing.parse_environment_proposal(response)
+    if proposed is None:
+      return futures.done(validation.Rejection("format"))
+    if any(
+      repetition.distance_to(proposed[0], known) < novelty
+      for known in shown.references
+    ):
+      return futures.done(validation.Rejection("duplicate"))
+    return environments.submit(executor, *proposed, instances)
   if task_type == INDUCTION:
     parsed = parsing.parse_induction_proposal(response, induction_inputs)
     if parsed is None:

@@ -4,7 +4,8 @@
    until there are B x S seeds. A prompt shows earlier seeds as references, or
    the zero triplet if there are none. Both buffers start from these seeds.
 2. Error deduction: the same, with programs that raise (appendix D.1).
-3. Induction: rounds of B prompts about the triplets' programs.
+3. Environments: the same, after ten that come with this package, as EvoEnv has.
+4. Induction: rounds of B prompts about the triplets' programs.
 
 If a seed file is given, its seeds come first, in random order, and the model
 adds the missing ones (appendix D.3). Comments and globals of seed programs are
@@ -15,7 +16,9 @@ while seeding resumes with the next round, because a round's draws depend only
 on its number. `appendix.seeds` reuses the file in another run.
 """
 
+import dataclasses
 import functools
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,22 +32,35 @@ from azr_jax.systems.azr.extensions import rewriting
 from azr_jax.systems.azr.proposer import Proposer
 from azr_jax.systems.system import Context
 from azr_jax.tasks.programs import buffer as buffer_lib
-from azr_jax.tasks.programs import seed_files, validation
+from azr_jax.tasks.programs import environments, seed_files, validation
 from azr_jax.tasks.programs import task as task_lib
 from azr_jax.tasks.programs.prompt_builder import PromptBuilder
-from azr_jax.tasks.programs.seed_files import CASES, ERRORS, KINDS, TRIPLETS
+from azr_jax.tasks.programs.seed_files import (
+  CASES,
+  ENVIRONMENTS,
+  ERRORS,
+  KINDS,
+  TRIPLETS,
+)
 from azr_jax.tasks.programs.task import (
   ABDUCTION,
   DEDUCTION,
+  ENVIRONMENT,
   ERROR_DEDUCTION,
   INDUCTION,
   ZERO_ERROR_TRIPLET,
   ZERO_TRIPLET,
+  EnvironmentTask,
   InductionTask,
   Task,
+  Triplet,
 )
 
 SEED_STEP = 0
+# The environments that self-play starts from.
+SEED_ENVIRONMENTS = (
+  pathlib.Path(__file__).parents[2] / "assets/environments/seeds.jsonl"
+)
 # File of the seeds among a run's records.
 FILE = "seeds.jsonl"
 # The round number of seeds that were read from a file.
@@ -107,10 +123,9 @@ class Seeding:
       ValueError: the file of seeds cannot be read.
     """
     types_of = {
-      TRIPLETS: [
-        t for t in self._task_types if t not in (INDUCTION, ERROR_DEDUCTION)
-      ],
+      TRIPLETS: [t for t in self._task_types if t in (DEDUCTION, ABDUCTION)],
       ERRORS: [t for t in (ERROR_DEDUCTION,) if t in buffers],
+      ENVIRONMENTS: [t for t in (ENVIRONMENT,) if t in buffers],
       CASES: [t for t in (INDUCTION,) if t in buffers],
     }
     # Induction tasks are made from buffered programs, so triplets are sampled
@@ -119,25 +134,26 @@ class Seeding:
     if not (types_of[TRIPLETS] or types_of[CASES]):
       sampled_types[TRIPLETS] = []
     kinds = [kind for kind in KINDS if sampled_types[kind]]
-    await self._read_file(kinds)
+    if self._file:
+      await self._read_file(self._file, kinds)
+    if ENVIRONMENTS in kinds and not len(self._seeds[ENVIRONMENTS]):
+      await self._read_file(str(SEED_ENVIRONMENTS), [ENVIRONMENTS])
     for kind in kinds:
       await self._sample_rounds(kind, sampled_types[kind])
     for kind, task_types in types_of.items():
       for task_type in task_types:
         self._add_fitting(kind, task_type, buffers[task_type])
 
-  async def _read_file(self, kinds: Sequence[str]) -> None:
-    """Adds valid seeds from the file, up to the target of each kind."""
-    if not self._file:
-      return
-    read = seed_files.read(self._file)
+  async def _read_file(self, file: str, kinds: Sequence[str]) -> None:
+    """Adds valid seeds from a file, up to the target of each kind."""
+    read = seed_files.read(file)
     order = streams.generator(
       self._context.seed, Purpose.SEED_FILE
     ).permutation(len(read))
     shuffled = [read[index] for index in order]
     if not any(seed.kind in kinds for seed in read):
       raise ValueError(
-        f"{self._file}: expected records of {' or '.join(kinds)}, which config."
+        f"{file}: expected records of {' or '.join(kinds)}, which config."
         f"azr.task_types={self._task_types!r} needs as seeds"
       )
     for kind in kinds:
@@ -171,7 +187,7 @@ class Seeding:
         f"seeding has {len(seeds)} of {self._target} {kind} after azr."
         f"seed_rounds={self._max_rounds}; training starts with these"
       )
-    if not len(seeds) and kind != CASES:
+    if not len(seeds) and kind in (TRIPLETS, ERRORS):
       zero = ZERO_ERROR_TRIPLET if kind == ERRORS else ZERO_TRIPLET
       seeds.add(zero, SEED_STEP)
 
@@ -199,11 +215,10 @@ class Seeding:
     )
     tasks = [p.task for p in proposals if p.task is not None]
     # Programs of induction tasks come from seeds, so they are stripped already.
-    self._add(
-      kind,
-      tasks if kind == CASES else await self._validated(kind, tasks),
-      number,
-    )
+    # Those of environments may need their globals.
+    if kind in (TRIPLETS, ERRORS):
+      tasks = await self._validated(kind, tasks)
+    self._add(kind, tasks, number)
 
   def _has_all_cases(self, task: Task) -> bool:
     """Returns whether a task, if induction, has `induction_inputs` cases."""
@@ -219,7 +234,11 @@ class Seeding:
       for task in tasks
     ]
     results = [await Awaited(verdict, jobs) for verdict in verdicts]
-    return [t for t in results if not isinstance(t, validation.Rejection)]
+    return [
+      t[0].environment if isinstance(t, tuple) else t
+      for t in results
+      if not isinstance(t, validation.Rejection)
+    ]
 
   def _add(self, kind: str, tasks: Sequence[Task], number: int) -> None:
     """Adds tasks of a round up to the target, and writes all seeds.
@@ -245,6 +264,9 @@ class Seeding:
     and stripping changes them.
     """
     for seed in self._seeds[kind].tasks():
+      if isinstance(seed, EnvironmentTask):  # Its instances are drawn later.
+        buffer.add(seed, SEED_STEP)
+        continue
       prompt = solver.solve_prompt(
         self._policy, task_type, seed, self._prompt_builder
       )
@@ -256,14 +278,13 @@ def _submit(
   executor: Executor, kind: str, task: Task
 ) -> validation.ValidationFuture:
   """Submits the validation of a task without its comments and globals."""
-  code = rewriting.strip(task.code, rewriting.STRIPPED)
-  if isinstance(task, InductionTask):
-    return validation.submit_induction_task(
-      executor, code, task.inputs, task.message
+  if isinstance(task, EnvironmentTask):
+    return environments.submit(
+      executor, task.code, task.message, environments.MIN_INSTANCES
     )
-  submit = (
-    validation.submit_error_triplet
-    if kind == ERRORS
-    else validation.submit_triplet
-  )
-  return submit(executor, code, task.input)
+  code = rewriting.strip(task.code, rewriting.STRIPPED)
+  if kind == ERRORS:
+    assert isinstance(task, Triplet)
+    return validation.submit_error_triplet(executor, code, task.input)
+  assert isinstance(task, Triplet | InductionTask)
+  return validation.submit_again(executor, dataclasses.replace(task, code=code))

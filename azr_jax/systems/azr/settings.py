@@ -19,6 +19,7 @@ from azr_jax.tasks.programs import buffer, parsing
 from azr_jax.tasks.programs import prompts as prompts_lib
 from azr_jax.tasks.programs.task import (
   DEDUCTION,
+  ENVIRONMENT,
   EXTRA_TASK_TYPES,
   PROPOSE,
   ROLES,
@@ -53,7 +54,7 @@ class BufferSettings(Settings):
   duplicates: str = setting(
     "keep",
     "keep or reject proposals that differ from a known task only in names or "
-    "layout",
+    "layout; environments must always differ",
     paper="keep",
     choices=("keep", "reject"),
     expert=True,
@@ -66,7 +67,8 @@ class AZRSettings(Settings):
 
   task_types: tuple[str, ...] = setting(
     TASK_TYPES,
-    "task types of self-play; error_deduction is appendix D.1",
+    "task types of self-play; error_deduction is appendix D.1, environment is "
+    "EvoEnv's (docs/guide/azr_environments.md)",
     subset_of=(*TASK_TYPES, *EXTRA_TASK_TYPES),
     required=True,
   )
@@ -177,6 +179,14 @@ class AZRSettings(Settings):
     maximum=1,
     expert=True,
   )
+  novelty: float = setting(
+    0.1,
+    "least BLEU distance of a proposed environment to those of its prompt; 0: "
+    "only equal ones are rejected",
+    minimum=0,
+    maximum=1,
+    expert=True,
+  )
   train_on_learnability: bool = setting(
     False, "also train on the learnability rollouts", paper="no"
   )
@@ -219,6 +229,13 @@ class AZRSettings(Settings):
     return self.buffer.evict in by_rate or self.buffer.revisit in by_rate
 
   @property
+  def distinct_types(self) -> tuple[str, ...]:
+    """The task types whose proposals must differ from all known tasks."""
+    if self.buffer.duplicates == "reject":
+      return self.task_types
+    return tuple(t for t in self.task_types if t == ENVIRONMENT)
+
+  @property
   def used_learnability_samples(self) -> int:
     """`learnability_samples`, or 0 if nothing uses them."""
     learned = SOLVE in self.roles and self.train_on_learnability
@@ -241,6 +258,13 @@ class AZRSettings(Settings):
       raise self.invalid(
         "learnability_samples",
         f"at least 2 votes for a label, with labels={self.labels!r}, "
+        f"proposer_labels={self.proposer_labels!r} and "
+        f"unverified_fraction={self.unverified_fraction}",
+      )
+    if is_voting and ENVIRONMENT in self.task_types:
+      raise self.invalid(
+        "task_types",
+        f"none of {ENVIRONMENT!r} with labels={self.labels!r}, "
         f"proposer_labels={self.proposer_labels!r} and "
         f"unverified_fraction={self.unverified_fraction}",
       )

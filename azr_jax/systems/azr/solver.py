@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from concurrent.futures import Future
 
 from azr_jax import types
@@ -82,17 +83,36 @@ async def solve(
     n: the number of solutions.
     is_voted: whether to read each solution's vote on the task's label.
   """
-  prompt = solve_prompt(policy, task_type, task, prompt_builder)
+  return await solve_each(
+    *(policy, jobs, call, [prompt_number], task_type, [task]),
+    *(prompt_builder, n, is_voted),
+  )
+
+
+async def solve_each(
+  policy: Policy,
+  jobs: SharedJobs,
+  call: AZRCall,
+  prompt_numbers: Sequence[int],
+  task_type: str,
+  tasks: Sequence[Task],
+  prompt_builder: PromptBuilder,
+  n: int = 1,
+  is_voted: bool = False,
+) -> list[Solution]:
+  """Returns n solutions of each task; see `solve`."""
+  prompts = [
+    solve_prompt(policy, task_type, task, prompt_builder) for task in tasks
+  ]
 
   def submit(
     index: int, completion: types.Completion
   ) -> "Future[solving.VotedOutcome]":
-    del index
     grades = jobs.submit(
       functools.partial(
         solving.submit_grades,
         task_type=task_type,
-        task=task,
+        task=tasks[index],
         responses=(completion.text,),
         answer_format=prompt_builder.answer_format,
         is_voted=is_voted,
@@ -100,10 +120,8 @@ async def solve(
     )
     return futures.then(grades, lambda done: done[0])
 
-  samples = policy.sample(
-    [prompt], n, prompt_numbers=[prompt_number], call=call
-  )
-  [graded] = await collect.sample_and_grade(samples, submit, jobs)
+  samples = policy.sample(prompts, n, prompt_numbers=prompt_numbers, call=call)
+  graded = await collect.sample_and_grade(samples, submit, jobs)
   return [
     Solution(
       prompt=prompt,
@@ -118,7 +136,8 @@ async def solve(
       computed=solution.grade.computed,
       said=solution.grade.said,
     )
-    for solution in graded
+    for prompt, group in zip(prompts, graded, strict=True)
+    for solution in group
   ]
 
 

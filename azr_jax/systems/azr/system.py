@@ -17,6 +17,7 @@ appendix D and ideas from other papers are in `extensions/`, which
 `extensions/hook.py` calls.
 """
 
+import functools
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -25,6 +26,7 @@ from azr_jax import types
 from azr_jax.config.settings import Invalid
 from azr_jax.randomness import streams
 from azr_jax.randomness.purposes import Purpose
+from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.systems.azr import (
@@ -47,9 +49,17 @@ from azr_jax.systems.system import (
   System,
 )
 from azr_jax.tasks.programs import buffer as buffer_lib
-from azr_jax.tasks.programs import templates
+from azr_jax.tasks.programs import environments, templates
+from azr_jax.tasks.programs import task as task_lib
 from azr_jax.tasks.programs.prompt_builder import PromptBuilder
-from azr_jax.tasks.programs.task import PROPOSE, SOLVE, Task
+from azr_jax.tasks.programs.task import (
+  ENVIRONMENT,
+  PROPOSE,
+  SOLVE,
+  EnvironmentTask,
+  Instance,
+  Task,
+)
 from azr_jax.tasks.templates import PromptFiles
 
 # Tasks proposed within this many steps count as fresh.
@@ -91,6 +101,8 @@ class AZR(System):
       composite_prob=appendix.composite_prob,
       max_components=appendix.max_components,
       strip=appendix.strip,
+      instances=settings.learnability_samples + 1,
+      novelty=settings.novelty,
     )
     self._extensions = Extensions(
       ExtensionRules(
@@ -98,7 +110,7 @@ class AZR(System):
         settings.proposer_labels,
         vote_samples=settings.learnability_samples,
         learns=settings.used_learnability_samples > 0,
-        rejects_duplicates=settings.buffer.duplicates == "reject",
+        distinct_types=settings.distinct_types,
         unverified_fraction=settings.unverified_fraction,
         strip=appendix.strip,
         measures_programs=settings.measure_programs,
@@ -119,14 +131,14 @@ class AZR(System):
       ("labels", EXECUTOR),
       ("unverified_fraction", 0.0),
       ("buffer.duplicates", "keep"),
+      ("task_types", tuple(t for t in settings.task_types if t != ENVIRONMENT)),
     ):
       actual = operator.attrgetter(key)(settings)
       if rollout.step_tokens and actual != value:
         raise Invalid(
           f"{cls.name}.{key}",
           f"={actual!r}: expected {value!r} with rollout.step_tokens="
-          f"{rollout.step_tokens}, because no proposal may wait for a paused "
-          "one",
+          f"{rollout.step_tokens}, because such episodes cannot be paused",
         )
 
   @classmethod
@@ -215,6 +227,7 @@ class AZR(System):
       learnability_samples=self.settings.used_learnability_samples,
       uses_solutions=self.settings.uses_solutions,
       solve_from=self.settings.solve_from,
+      draw_instance=functools.partial(self._draw_instance, step),
     ).collect(starts)
     await policy.earlier_steps()
 
@@ -290,6 +303,20 @@ class AZR(System):
       tasks += [*drawn, *[None] * (settings.prompts - len(drawn))]
     return tasks
 
+  async def _draw_instance(
+    self, step: int, index: int, environment: EnvironmentTask
+  ) -> Instance | None:
+    """Draws an instance of a buffered environment for an episode."""
+    rng = streams.generator(self.context.seed, Purpose.INSTANCES, step, index)
+    seed = int(rng.integers(environments.MAX_SEED))
+    jobs = self.context.jobs
+    drawn = jobs.submit(
+      functools.partial(
+        environments.submit_instance, environment=environment, seed=seed
+      )
+    )
+    return await Awaited(drawn, jobs)
+
   def _add_tasks(self, episodes: Sequence[SelfPlayEpisode], step: int) -> None:
     """Adds the valid tasks of a step to the buffers."""
     for proposal in (episode.proposal for episode in episodes):
@@ -305,7 +332,8 @@ class AZR(System):
       if solution.outcome.is_undecided:
         continue
       buffer = self.buffers[solution.task_type]
-      buffer.update(solution.prompt.task, int(solution.correct), 1)
+      task = task_lib.buffered(solution.prompt.task)
+      buffer.update(task, int(solution.correct), 1)
 
   def _batch(
     self, episodes: Sequence[SelfPlayEpisode], step: int

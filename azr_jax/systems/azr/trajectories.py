@@ -26,6 +26,11 @@ _REASONS = {
   "duplicate": "the same task exists already",
   "unused": "the program does not build on the given functions",
   "trivial": "the program only returns what a given function returns",
+  "constant": "its instances or their answers do not differ enough",
+  "instance": "an instance is not a literal value",
+  "score": "a score is not a number from 0 to 1",
+  "oracle": "its own answers do not get full marks",
+  "lenient": "wrong answers get full marks",
 }
 
 

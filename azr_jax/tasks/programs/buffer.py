@@ -37,7 +37,12 @@ from jaxtyping import Float
 from azr_jax.executor import literals
 from azr_jax.tasks.programs import task as task_lib
 from azr_jax.tasks.programs.program_key import program_key
-from azr_jax.tasks.programs.task import InductionTask, Task
+from azr_jax.tasks.programs.task import (
+  EnvironmentTask,
+  InductionTask,
+  Instance,
+  Task,
+)
 
 EVICTIONS = ("newest", "diverse", "learnable")
 REVISITS = ("uniform", "potential", "adaptive")
@@ -315,7 +320,13 @@ class TaskBuffer:
 
 
 def task_key(task: Task) -> str:
-  """Returns a key of a task's inputs and program that ignores names."""
+  """Returns a key of a task's inputs and program that ignores names.
+
+  Environments are alike if they do the same.
+  """
+  if isinstance(task, EnvironmentTask):
+    return task.behavior
+  assert not isinstance(task, Instance), "buffers hold environments"
   if isinstance(task, InductionTask):
     inputs = "\n".join(task.inputs)
   else:

@@ -29,6 +29,7 @@ _ANSWER_BEGINS = re.compile(ANSWER_BEGINS)
 FENCED, PUBLISHED_CODE = ANSWER_FORMATS = ("fenced", "published_code")
 # Programs must define `f`, messages must not.
 _ENTRY = re.compile(r"def[ \t]+f[ \t]*\(")
+_FUNCTIONS = re.compile(r"def[ \t]+(generate|solve|score)[ \t]*\(")
 
 
 def well_formatted(response: str, answer_format: str = FENCED) -> bool:
@@ -109,6 +110,22 @@ def parse_induction_proposal(
   if _ENTRY.search(messages[0]):
     return None
   return tuple(inputs), messages[0].strip()
+
+
+def parse_environment_proposal(response: str) -> tuple[str, str] | None:
+  """Returns (program, message) of a proposed environment.
+
+  Returns None unless there is exactly one program, which defines `generate`,
+  `solve` and `score`, and exactly one message, which defines none of them.
+  """
+  programs, messages = _fenced(response, "python", "message")
+  if len(programs) != 1 or len(messages) != 1 or not messages[0].strip():
+    return None
+  if set(_FUNCTIONS.findall(programs[0])) != {"generate", "solve", "score"}:
+    return None
+  if _FUNCTIONS.search(messages[0]):
+    return None
+  return programs[0], messages[0].strip()
 
 
 def parse_output_answer(

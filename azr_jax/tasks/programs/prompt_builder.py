@@ -3,12 +3,21 @@
 import dataclasses
 from collections.abc import Sequence
 
-from azr_jax.tasks.programs import parsing, prompts, solving, templates
+from azr_jax.tasks.programs import (
+  environment_prompts,
+  environments,
+  parsing,
+  prompts,
+  solving,
+  templates,
+)
 from azr_jax.tasks.programs.task import (
   FORBIDDEN_MODULES,
   PROPOSE,
   SOLVE,
+  EnvironmentTask,
   InductionTask,
+  Instance,
   Task,
   Triplet,
 )
@@ -80,6 +89,21 @@ class PromptBuilder:
       )
     )
 
+  def propose_environment(self, references: Sequence[EnvironmentTask]) -> str:
+    """Returns a prompt that asks for an environment."""
+    limit_s = self.proposer_timeout_s
+    if self.custom_templates is None:
+      return environment_prompts.propose(
+        references, self.prompt_format, limit_s
+      )
+    return self._fill_frame(
+      self.custom_templates.fill(
+        f"{PROPOSE}_environment",
+        ENVIRONMENTS_FROM_BUFFER=environment_prompts.show(references),
+        **_rules(limit_s, environments.FORBIDDEN),
+      )
+    )
+
   def solve(self, task_type: str, task: Task) -> str:
     """Returns the solver's prompt for a task, without the answer."""
     if self.custom_templates is None:
@@ -106,7 +130,13 @@ class PromptBuilder:
         "INPUT_OUTPUT_PAIRS": "\n".join(cases),
         "MESSAGE": task.message,
       }
+    elif isinstance(task, Instance):
+      values = {
+        "MESSAGE": task.environment.message,
+        "INSTANCE": task.value,
+      }
     else:
+      assert isinstance(task, Triplet)
       # The answer stays hidden: a type's template has no placeholder for it.
       values |= {
         "SNIPPET": task.code,
@@ -124,8 +154,10 @@ class PromptBuilder:
     )
 
 
-def _rules(limit_s: float) -> dict[str, str]:
+def _rules(
+  limit_s: float, forbidden: Sequence[str] = FORBIDDEN_MODULES
+) -> dict[str, str]:
   return {
-    "LIST_OF_FORBIDDEN_PACKAGES": ", ".join(FORBIDDEN_MODULES),
+    "LIST_OF_FORBIDDEN_PACKAGES": ", ".join(forbidden),
     "CPU_SECONDS": f"{limit_s:g}",
   }

@@ -13,7 +13,7 @@ In all formats, a response is a think part, then an answer part with labelled
 fences.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 
 from azr_jax.tasks.programs.exemplars import EXEMPLARS, Exemplar
 from azr_jax.tasks.programs.task import (
@@ -56,17 +56,18 @@ def response(think: str, answer: str) -> str:
   return f"{think}</think>\n<answer>{answer}</answer>"
 
 
-def _short_prompt(
+def short_prompt(
   instruction: str,
   prompt_format: str,
-  exchange: Callable[[Exemplar], tuple[str, str, str]],
+  exchanges: Iterable[tuple[str, str, str]],
 ) -> str:
   """Returns the compact prompt, or the few-shot prompt with examples.
 
   Args:
     instruction: the compact instruction.
     prompt_format: `COMPACT` or `FEW_SHOT`.
-    exchange: maps an exemplar to its compact prompt, thinking and answer.
+    exchanges: the compact prompt, thinking and answer of each example; not read
+      for compact prompts.
   """
   prompt = wrap(instruction, prompt_format)
   if prompt_format == COMPACT:
@@ -75,7 +76,7 @@ def _short_prompt(
     # Tags are on separate lines to keep tokenizers from merging them with the
     # fences.
     example_prompt + response(think, f"\n{answer}\n")
-    for example_prompt, think, answer in map(exchange, EXEMPLARS)
+    for example_prompt, think, answer in exchanges
   ]
   return "\n\n".join([*examples, prompt])
 
@@ -150,7 +151,7 @@ def _equality(states_rule: bool, task_type: str) -> str:
   return f" {equality_rule(task_type)}" if states_rule else ""
 
 
-def _rules(rules: str, limit_s: float | None) -> str:
+def filled_rules(rules: str, limit_s: float | None) -> str:
   """Fills the time limit into the rules; None leaves it out."""
   time_rule = "" if limit_s is None else _TIME_RULE.format(limit_s)
   return rules.replace("TIME_RULE", time_rule)
@@ -210,9 +211,11 @@ def propose_triplet_prompt(
       others = _show(list(triplets.values()), outputs=False)
       return wrap(f"{goal}\n{others}", COMPACT), e.plan, answer
 
-    return _short_prompt(f"{goal}\n{shown}{to_use}", prompt_format, exchange)
+    return short_prompt(
+      f"{goal}\n{shown}{to_use}", prompt_format, map(exchange, EXEMPLARS)
+    )
   is_error = task_type == ERROR_DEDUCTION
-  rules = _rules(_ERROR_RULES if is_error else _PROGRAM_RULES, limit_s)
+  rules = filled_rules(_ERROR_RULES if is_error else _PROGRAM_RULES, limit_s)
   if components:
     to_use += (
       "\nThey are put before your program; do not repeat them. Neither may the "
@@ -257,10 +260,10 @@ def propose_induction_prompt(
       prompt = propose_induction_prompt(e.code, len(e.inputs), COMPACT)
       return prompt, e.plan, "\n".join(fences)
 
-    return _short_prompt(
+    return short_prompt(
       f"Write {num_inputs} inputs and a message.\n{fence('python', code)}",
       prompt_format,
-      exchange,
+      map(exchange, EXEMPLARS),
     )
   return wrap(
     f"""Write {num_inputs} inputs for the program below, and a message about it.
@@ -298,7 +301,9 @@ def solve_deduction_prompt(
       prompt = solve_deduction_prompt(e.code, e.inputs[0], COMPACT)
       return prompt, e.forward, fence("output", e.outputs[0])
 
-    return _short_prompt(f"Find the output.\n{task}", prompt_format, exchange)
+    return short_prompt(
+      f"Find the output.\n{task}", prompt_format, map(exchange, EXEMPLARS)
+    )
   return wrap(
     f"""Work out, step by step, what the program returns for the input.
 Answer with one literal in an output fence; several returned values are one \
@@ -322,7 +327,9 @@ def solve_error_prompt(
       prompt = solve_error_prompt(e.code, e.failing, COMPACT)
       return prompt, e.failure, fence("output", e.error)
 
-    return _short_prompt(f"Find the error.\n{task}", prompt_format, exchange)
+    return short_prompt(
+      f"Find the error.\n{task}", prompt_format, map(exchange, EXEMPLARS)
+    )
   return wrap(
     f"""Work out, step by step, which exception the program raises.
 Answer with the name of its class, and no message, in an output fence.
@@ -348,7 +355,9 @@ def solve_abduction_prompt(
       prompt = solve_abduction_prompt(e.code, e.outputs[0], COMPACT)
       return prompt, e.backward, fence("input", e.abduced)
 
-    return _short_prompt(f"Find an input.\n{task}", prompt_format, exchange)
+    return short_prompt(
+      f"Find an input.\n{task}", prompt_format, map(exchange, EXEMPLARS)
+    )
   return wrap(
     f"""Find, step by step, an input for which the program returns the output.
 Any input that gives this output is right. Answer with the arguments of one \
@@ -387,14 +396,16 @@ def solve_induction_prompt(
       prompt = solve_induction_prompt(*shown, e.message, COMPACT)
       return prompt, e.rule, fence("python", e.code)
 
-    return _short_prompt(f"Write the program.\n{task}", prompt_format, exchange)
+    return short_prompt(
+      f"Write the program.\n{task}", prompt_format, map(exchange, EXEMPLARS)
+    )
   return wrap(
     f"""Write the program that turns these inputs into these outputs.
 It will be run on further inputs that you do not see and must be right on \
 all of them, so find the general rule; going through the cases one by one \
 helps.{_equality(states_equality, INDUCTION)}
 
-{_rules(_PROGRAM_RULES, limit_s)}
+{filled_rules(_PROGRAM_RULES, limit_s)}
 
 {task}
 

@@ -7,6 +7,7 @@
   point, and the first input (LeetCodeDataset; its imports are in `prompt`) |
 | `code`, `inputs`, `message` | an induction task |
 | `code`, `input`, `kind` = `errors` | a program that raises an exception |
+| `code`, `message`, `kind` = `environments` | an environment |
 
 A run writes its own seeds in the same format. Outputs are not read, because
 validation recomputes them.
@@ -22,14 +23,18 @@ from azr_jax.tasks import records
 from azr_jax.tasks.programs import task as task_lib
 from azr_jax.tasks.programs.task import (
   FORBIDDEN_MODULES,
+  EnvironmentTask,
   InductionTask,
   Task,
   Triplet,
 )
 
-# Kinds of seeds: for deduction and abduction, for error deduction, and for
-# induction.
-TRIPLETS, ERRORS, CASES = KINDS = ("triplets", "errors", "cases")
+# Kinds of seeds: for deduction and abduction, for error deduction, for
+# induction, and environments.
+TRIPLETS, ERRORS, CASES, ENVIRONMENTS = KINDS = (
+  *("triplets", "errors", "cases"),
+  "environments",
+)
 _IMPORT = re.compile(r"^(?:from|import) (\w+).*$", re.MULTILINE)
 _METHOD = re.compile(r"^\s*class Solution\b", re.MULTILINE)
 
@@ -77,6 +82,9 @@ def _seeds(spec: str, rows: Iterable[Any]) -> Iterable[SeedTask]:
 
 
 def _seed(row: Mapping[str, Any]) -> SeedTask:
+  if row.get("kind") == ENVIRONMENTS:
+    code, message = str(row["code"]), str(row["message"])
+    return SeedTask(ENVIRONMENTS, EnvironmentTask(code, message, ""))
   if "message" in row:
     inputs = tuple(map(str, row["inputs"]))
     message = str(row["message"])

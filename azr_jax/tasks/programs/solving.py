@@ -12,13 +12,19 @@ from azr_jax.executor import Executor, futures
 from azr_jax.grading import programs as grading
 from azr_jax.grading import votes
 from azr_jax.grading.outcome import Explained, Outcome, of_answer
-from azr_jax.tasks.programs import parsing, prompts
+from azr_jax.tasks.programs import (
+  environment_prompts,
+  environments,
+  parsing,
+  prompts,
+)
 from azr_jax.tasks.programs.task import (
   ABDUCTION,
   DEDUCTION,
   ERROR_DEDUCTION,
   FORBIDDEN_MODULES,
   InductionTask,
+  Instance,
   Task,
   Triplet,
   is_verified,
@@ -59,6 +65,9 @@ def reference(task_type: str, task: Task) -> str:
   """Returns the answer that a task's prompt hides; "" if it is unknown."""
   if isinstance(task, InductionTask):
     return task.code
+  if isinstance(task, Instance):
+    return task.answer
+  assert isinstance(task, Triplet)
   if not is_verified(task):
     return ""
   return task.input if task_type == ABDUCTION else task.output
@@ -74,7 +83,7 @@ def solve_prompt_text(
   """Returns the solver's prompt for a task, in the built-in wording.
 
   Args:
-    task_type: deduction, abduction, induction or error deduction.
+    task_type: one of the task types.
     task: the task. An induction prompt shows half of its cases.
     prompt_format: one of `prompts.PROMPT_FORMATS`.
     limit_s: the limit in CPU seconds per call of an induction program, for the
@@ -89,6 +98,9 @@ def solve_prompt_text(
       limit_s,
       states_equality,
     )
+  if isinstance(task, Instance):
+    return environment_prompts.solve(task, prompt_format)
+  assert isinstance(task, Triplet)
   if task_type == ERROR_DEDUCTION:
     return prompts.solve_error_prompt(task.code, task.input, prompt_format)
   if task_type == DEDUCTION:
@@ -262,6 +274,12 @@ def _submit_grading(
       executor, answer, task.inputs, task.outputs
     )
   answer = parsing.parse_output_answer(response, answer_format)
+  if isinstance(task, Instance):
+    return futures.then(
+      environments.submit_grading(executor, task, answer),
+      lambda outcome: of_answer(outcome, answer),
+    )
+  assert isinstance(task, Triplet)
   if answer is None:
     return futures.done(of_answer(Outcome.INCORRECT, None))
   if task_type == ERROR_DEDUCTION:

@@ -1,4 +1,4 @@
-"""Program tasks: triplets (program, input, output) and induction tasks."""
+"""Program tasks: triplets, induction tasks, and environments."""
 
 import dataclasses
 from typing import Any
@@ -11,7 +11,9 @@ INDUCTION = "induction"
 TASK_TYPES = (DEDUCTION, ABDUCTION, INDUCTION)
 # An experiment (AZR, appendix D.1), not part of the method.
 ERROR_DEDUCTION = "error_deduction"
-EXTRA_TASK_TYPES = (ERROR_DEDUCTION,)
+# Programs that make tasks (EvoEnv, arXiv 2605.14392).
+ENVIRONMENT = "environment"
+EXTRA_TASK_TYPES = (ERROR_DEDUCTION, ENVIRONMENT)
 
 # The output of an unverified task. No value has a blank text, so it cannot be
 # mistaken for one.
@@ -58,7 +60,44 @@ class InductionTask:
   message: str
 
 
-Task = Triplet | InductionTask
+@dataclasses.dataclass(frozen=True)
+class EnvironmentTask:
+  """A program that makes the instances of a task, solves and scores them.
+
+  Attributes:
+    code: a program that defines `generate(seed)`, `solve(instance)` and
+      `score(instance, answer)`.
+    message: what the solver reads about the task.
+    behavior: a hash of the instances and answers of its validation. Programs
+      that do the same have the same.
+  """
+
+  code: str
+  message: str
+  behavior: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Instance:
+  """One instance of an environment, which a solver gets.
+
+  Attributes:
+    environment: what made it.
+    value: the text of the value of `generate`.
+    answer: the text of the value of `solve`. Other answers may be right, too.
+  """
+
+  environment: EnvironmentTask
+  value: str
+  answer: str
+
+  @property
+  def code(self) -> str:
+    """The program of the environment."""
+    return self.environment.code
+
+
+Task = Triplet | InductionTask | EnvironmentTask | Instance
 
 # The only task that self-play starts from (AZR, figure 5).
 ZERO_TRIPLET = Triplet(
@@ -72,7 +111,12 @@ ZERO_ERROR_TRIPLET = Triplet(
 
 def is_verified(task: Task) -> bool:
   """Returns whether the executor has computed the task's output."""
-  return isinstance(task, InductionTask) or task.output != UNKNOWN
+  return not isinstance(task, Triplet) or task.output != UNKNOWN
+
+
+def buffered(task: Task) -> Task:
+  """Returns the task of a buffer that a solved task comes from."""
+  return task.environment if isinstance(task, Instance) else task
 
 
 def component_name(index: int) -> str:
@@ -87,6 +131,13 @@ def to_json(task: Task) -> dict[str, Any]:
 
 def from_json(record: dict[str, Any]) -> Task:
   """Restores a task from the result of `to_json`."""
+  if "environment" in record:
+    environment = EnvironmentTask(**record["environment"])
+    return Instance(environment, record["value"], record["answer"])
+  if "behavior" in record:
+    return EnvironmentTask(
+      record["code"], record["message"], record["behavior"]
+    )
   if "message" in record:
     return InductionTask(
       code=record["code"],

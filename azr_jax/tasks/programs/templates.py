@@ -22,6 +22,8 @@ FILES = {
   ),
   "propose_error_deduction": _PROPOSE_TRIPLET,
   "solve_error_deduction": PromptFile(("SNIPPET", "INPUT")),
+  "propose_environment": PromptFile(("ENVIRONMENTS_FROM_BUFFER",), _RULES),
+  "solve_environment": PromptFile(("MESSAGE", "INSTANCE")),
   REFERENCE: PromptFile(
     ("SNIPPET", "INPUT", "OUTPUT"),
     ("INDEX",),

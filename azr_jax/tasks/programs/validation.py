@@ -29,6 +29,7 @@ from azr_jax.grading.literals import are_literal_arguments
 from azr_jax.tasks.programs.task import (
   FORBIDDEN_MODULES,
   InductionTask,
+  Instance,
   Task,
   Triplet,
 )
@@ -95,7 +96,9 @@ class Rejection:
     return cls(result.status)
 
 
-ValidationFuture = concurrent.futures.Future[Task | Rejection]
+# A task, the instances of an environment, or why the proposal is neither.
+Verdict = Task | tuple[Instance, ...] | Rejection
+ValidationFuture = concurrent.futures.Future[Verdict]
 
 
 def submit_triplet(
@@ -133,7 +136,7 @@ def submit_error_triplet(
 
   def judge(
     inputs: Sequence[str], result: Result
-  ) -> "Task | Rejection | ValidationFuture":
+  ) -> "Verdict | ValidationFuture":
     if result.status == "ok":
       call, output = map(excerpts.quoted, (inputs[0], str(result.outputs[0])))
       return Rejection("no_error", f"f({call}) returns {output}.")
@@ -148,7 +151,7 @@ def submit_error_triplet(
       forbidden=FORBIDDEN_MODULES,
     )
 
-    def confirm(raised: Result) -> Task | Rejection:
+    def confirm(raised: Result) -> Verdict:
       if raised.status == "timeout":
         return Rejection(raised.status)
       if raised.outputs[0] != repr(error):
@@ -191,11 +194,17 @@ def submit_induction_task(
   return _submit(executor, code, tuple(inputs), _judge_by(make_task))
 
 
+def submit_again(executor: Executor, task: Task) -> ValidationFuture:
+  """Starts validating a triplet or an induction task of a file."""
+  if isinstance(task, InductionTask):
+    return submit_induction_task(executor, task.code, task.inputs, task.message)
+  assert isinstance(task, Triplet)
+  return submit_triplet(executor, task.code, task.input)
+
+
 # Maps the inputs (all literals) and the program's result to a task or rejection
 # (or to the future of one).
-_Judge = Callable[
-  [Sequence[str], Result], "Task | Rejection | ValidationFuture"
-]
+_Judge = Callable[[Sequence[str], Result], "Verdict | ValidationFuture"]
 
 
 def _submit(
@@ -260,7 +269,7 @@ def _judge_by(
 ) -> _Judge:
   """Returns a judge that makes a task unless an output is None or too long."""
 
-  def judge(inputs: Sequence[str], result: Result) -> Task | Rejection:
+  def judge(inputs: Sequence[str], result: Result) -> Verdict:
     if result.status != "ok":
       return Rejection.of(inputs, result)
     outputs = [output for output in result.outputs if output is not None]

@@ -133,8 +133,10 @@ def test_expressions_are_tasks_and_answers(context):
   collected = scripted.collect(system, policy, 1)
   for buffer in system.buffers.values():
     for task in buffer.tasks():
-      is_induction = isinstance(task, InductionTask)
-      inputs = task.inputs if is_induction else (task.input,)
+      is_triplet = isinstance(task, Triplet)
+      inputs = (
+        (task.input,) if is_triplet else instance_of(InductionTask, task).inputs
+      )
       assert all(text in ("0", "1", "2", "3") for text in inputs)
   assert not any("// 10" in prompt.text for prompt in policy.asked)
   for task_type in TASK_TYPES:

@@ -101,4 +101,5 @@ def _triplets(path: str | None) -> list[Triplet]:
 def _triplet(task: Task) -> Triplet:
   if isinstance(task, InductionTask):
     return Triplet(task.code, task.inputs[0], task.outputs[0])
+  assert isinstance(task, Triplet)
   return task

@@ -247,8 +247,8 @@ def submit(
     )
 
   def probe_task(
-    task: Task | validation.Rejection,
-  ) -> "Task | validation.Rejection | validation.ValidationFuture":
+    task: validation.Verdict,
+  ) -> "validation.Verdict | validation.ValidationFuture":
     if not isinstance(task, Triplet):
       return task
     jobs = [probe(task, None, None)] + [

@@ -1,4 +1,7 @@
-"""Rejects proposals that differ from a known task only in names or layout."""
+"""Rejects proposals that differ from a known task only in names or layout.
+
+An environment is known if another has the same instances and answers.
+"""
 
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -25,12 +28,15 @@ class Duplicates:
     """Rejects a task that a buffer or an earlier proposal already has.
 
     Waits for all earlier proposals, so that the first of several is kept.
+    Keeps tasks of types whose buffers it has not read.
 
     Args:
       index: the index of the proposal in the step.
       proposal: a validated proposal.
     """
     try:
+      if proposal.task_type not in self._known:
+        return
       for earlier in self._decided[:index]:
         await Awaited(earlier)
       if proposal.task is None:

@@ -45,7 +45,7 @@ class ExtensionRules:
       (`labels.py`).
     vote_samples: the number of rollouts that vote on a label.
     learns: whether valid proposals get learnability rollouts, which also vote.
-    rejects_duplicates: whether proposals must differ from all known tasks.
+    distinct_types: task types whose proposals must differ from known tasks.
     unverified_fraction: the probability of admitting a task whose program
       failed (`gate.py`).
     strip: the parts to strip from admitted programs (`rewriting.STRIPPED`).
@@ -56,7 +56,7 @@ class ExtensionRules:
   proposer_labels: str = SAME
   vote_samples: int = 8
   learns: bool = True
-  rejects_duplicates: bool = False
+  distinct_types: Collection[str] = ()
   unverified_fraction: float = 0.0
   strip: Collection[str] = ()
   measures_programs: bool = True
@@ -125,8 +125,9 @@ class StepExtensions:
       learns=rules.learns,
     )
     self._duplicates = None
-    if rules.rejects_duplicates:
-      self._duplicates = Duplicates(run.buffers, len(starts))
+    if rules.distinct_types:
+      buffers = {name: run.buffers[name] for name in rules.distinct_types}
+      self._duplicates = Duplicates(buffers, len(starts))
 
   def is_voted(self, task: Task) -> bool:
     """Returns whether to read the votes of a task's solutions."""

@@ -22,7 +22,12 @@ import numpy as np
 import scipy
 
 from azr_jax.config.settings import Settings, setting
-from azr_jax.tasks.programs.task import InductionTask, Task
+from azr_jax.tasks.programs.task import (
+  EnvironmentTask,
+  InductionTask,
+  Task,
+  Triplet,
+)
 
 _TOKENS = re.compile(r"\w+|[^\w\s]")
 # The maximum n-gram order of BLEU.
@@ -82,7 +87,9 @@ def text(task: Task) -> str:
   """Returns the part of a task that the proposer wrote."""
   if isinstance(task, InductionTask):
     return "\n".join((*task.inputs, task.message))
-  return f"{task.code}\n{task.input}"
+  assert isinstance(task, Triplet | EnvironmentTask)
+  written = task.input if isinstance(task, Triplet) else task.message
+  return f"{task.code}\n{written}"
 
 
 def cluster_sizes(texts: Sequence[str], distance: float) -> list[int]:
@@ -99,8 +106,7 @@ def cluster_sizes(texts: Sequence[str], distance: float) -> list[int]:
   matrix = np.zeros((len(texts), len(texts)))
   for i in range(len(texts)):
     for j in range(i):
-      similarity = (_bleu(grams[i], grams[j]) + _bleu(grams[j], grams[i])) / 2
-      matrix[i, j] = matrix[j, i] = max(1.0 - similarity, 0.0)
+      matrix[i, j] = matrix[j, i] = _distance(grams[i], grams[j])
   pairs = scipy.spatial.distance.squareform(matrix)
   linked = scipy.cluster.hierarchy.linkage(pairs, method="average")
   labels = scipy.cluster.hierarchy.fcluster(
@@ -108,6 +114,12 @@ def cluster_sizes(texts: Sequence[str], distance: float) -> list[int]:
   )
   sizes = collections.Counter(labels.tolist())
   return [sizes[label] for label in labels.tolist()]
+
+
+def distance_to(text: str, other: str) -> float:
+  """Returns the BLEU distance d of two texts, from 0 to 1."""
+  grams, others = (_ngrams(_TOKENS.findall(one)) for one in (text, other))
+  return _distance(grams, others)
 
 
 def bleu(candidate: str, reference: str) -> float:
@@ -132,6 +144,11 @@ def _ngrams(tokens: Sequence[str]) -> _Grams:
     collections.Counter(zip(*(tokens[i:] for i in range(order)), strict=False))
     for order in range(1, min(_MAX_ORDER, len(tokens)) + 1)
   ]
+
+
+def _distance(grams: _Grams, others: _Grams) -> float:
+  similarity = (_bleu(grams, others) + _bleu(others, grams)) / 2
+  return max(1.0 - similarity, 0.0)
 
 
 def _bleu(candidate: _Grams, reference: _Grams) -> float:

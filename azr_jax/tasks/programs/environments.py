@@ -1,0 +1,325 @@
+"""Environments as tasks: programs that make, solve and score instances.
+
+A proposed program defines `generate(seed)`, `solve(instance)` and
+`score(instance, answer)`; a message tells the solver what to do. The solver
+sees the message and an instance, never the program. Each solution gets an
+instance of its own, so answers cannot be memorised.
+
+Validation runs the three functions in processes of their own, so that they
+share nothing but text, and twice each, with other hash seeds and clocks. An
+environment is rejected with one of these reasons:
+
+| reason | the proposal |
+| --- | --- |
+| `error`, `timeout`, `blocked`, `nondeterministic` | raises, takes too long,
+  uses a forbidden module, or changes between runs |
+| `no_output` | has an instance or answer that is None |
+| `oversize` | has a text that is too long for a prompt |
+| `instance` | has an instance or answer that has no literal |
+| `constant` | repeats more than a quarter of its instances, or has one answer |
+| `score` | scores with something else than a number from 0 to 1 |
+| `oracle` | denies full marks to an answer of its own `solve` |
+| `lenient` | gives full marks to None, or to half of the answers of other
+  instances |
+
+EvoEnv also asks the model to review its environment, which is left to the
+solvers here: nobody solves a task whose message does not describe it.
+
+Paper: EvoEnv (arXiv 2605.14392). It leaves the numbers above open.
+"""
+
+import ast
+import hashlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import TypeVar
+
+from azr_jax.executor import Executor, Job, Result, futures
+from azr_jax.grading import literals
+from azr_jax.grading import values as values_lib
+from azr_jax.grading.outcome import Outcome
+from azr_jax.grading.programs import MAX_ANSWER_CHARS
+from azr_jax.tasks.programs.task import (
+  FORBIDDEN_MODULES,
+  EnvironmentTask,
+  Instance,
+)
+from azr_jax.tasks.programs.validation import (
+  INDEPENDENT_RUNS,
+  MAX_CODE_CHARS,
+  MAX_VALUE_CHARS,
+  Rejection,
+  ValidationFuture,
+)
+
+GENERATE, SOLVE, SCORE = FUNCTIONS = ("generate", "solve", "score")
+# Instances are random, unlike the outputs of other programs.
+FORBIDDEN = tuple(name for name in FORBIDDEN_MODULES if name != "random")
+# The least number of instances that validation looks at.
+MIN_INSTANCES = 8
+# Largest share of instances that repeat another.
+_MAX_REPEATED = 0.25
+# Distinct instances that say what an environment does.
+_COMPARED = int((1 - _MAX_REPEATED) * MIN_INSTANCES)
+# Share of wrong answers with full marks from which on a score is lenient.
+_LENIENT = 0.5
+# Seeds are below this number.
+MAX_SEED = 1 << 31
+
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
+_Texts = tuple[str, ...]
+_Scores = tuple[float | None, ...]
+
+
+def submit(
+  executor: Executor, code: str, message: str, count: int
+) -> ValidationFuture:
+  """Starts validating a proposed environment.
+
+  All proposals get the same seeds, so that those that do the same have the same
+  instances and answers.
+
+  Args:
+    executor: the executor that runs the program.
+    code: a program that defines the three functions.
+    message: the text for the solver.
+    count: the number of instances to make; at least `MIN_INSTANCES` are made.
+
+  Returns:
+    A future of distinct instances in the order of their seeds, at most `count`,
+    or of a `Rejection`.
+  """
+  if len(code) > MAX_CODE_CHARS or len(message) > MAX_VALUE_CHARS:
+    return futures.done(Rejection("oversize"))
+  count = max(count, MIN_INSTANCES)
+
+  def solved(values: Sequence[str]) -> ValidationFuture:
+    if len(set(values)) < (1 - _MAX_REPEATED) * len(values):
+      return futures.done(Rejection("constant"))
+    distinct = tuple(dict.fromkeys(values))
+    answers = _run(executor, code, SOLVE, distinct, _texts)
+    return _unless_rejected(answers, lambda a: scored(distinct, a))
+
+  def scored(values: Sequence[str], answers: Sequence[str]) -> ValidationFuture:
+    if len(set(answers)) < 2:
+      return futures.done(Rejection("constant"))
+    verdict = _submit_scores(executor, code, values, answers)
+    environment = EnvironmentTask(code, message, _behavior(values, answers))
+    instances = tuple(
+      Instance(environment, value, answer)
+      for value, answer in zip(values, answers, strict=True)
+    )
+    return futures.then(verdict, lambda found: found or instances)
+
+  values = _run(executor, code, GENERATE, _seeds(count), _texts)
+  return _unless_rejected(values, solved)
+
+
+def submit_instance(
+  executor: Executor, environment: EnvironmentTask, seed: int
+) -> "Future[Instance | None]":
+  """Starts drawing an instance; None if the program fails for this seed.
+
+  Args:
+    executor: the executor that runs the program.
+    environment: a valid environment.
+    seed: the argument of `generate`.
+  """
+  code = environment.code
+
+  def solve(values: Sequence[str]) -> "Future[Instance | Rejection]":
+    answers = _run(executor, code, SOLVE, values, _texts, runs=1)
+    return _unless_rejected(
+      answers,
+      lambda found: futures.done(Instance(environment, values[0], found[0])),
+    )
+
+  values = _run(executor, code, GENERATE, [str(seed)], _texts, runs=1)
+  return futures.then(
+    _unless_rejected(values, solve),
+    lambda found: None if isinstance(found, Rejection) else found,
+  )
+
+
+def submit_grading(
+  executor: Executor, instance: Instance, answer: str | None
+) -> Future[Outcome]:
+  """Starts scoring an answer; it is correct if it gets full marks.
+
+  Args:
+    executor: the executor that runs `score`.
+    instance: the instance that the answer solves.
+    answer: the text of a literal; None if there is no answer. Expressions that
+      compute an answer are incorrect.
+  """
+  written = _literal(answer)
+  if written is None:
+    return futures.done(Outcome.INCORRECT)
+  job = Job(
+    SCORE,
+    instance.code,
+    (f"{instance.value}, {written}",),
+    entry=SCORE,
+    forbidden=FORBIDDEN,
+  )
+  return futures.then(
+    executor.submit(job),
+    lambda result: Outcome.of(_score(result.outputs[0]) == 1, result),
+  )
+
+
+def _literal(answer: str | None) -> str | None:
+  """Returns an answer as one argument of a call; None if it is no literal."""
+  if answer is None or len(answer) > MAX_ANSWER_CHARS:
+    return None
+  try:
+    literals.typed_key(answer)
+    tree = literals.guarded_parse(answer.strip(), "eval")
+  except literals.ParseError:
+    return None
+  assert isinstance(tree, ast.Expression)
+  return ast.unparse(tree.body)
+
+
+def _submit_scores(
+  executor: Executor, code: str, values: Sequence[str], answers: Sequence[str]
+) -> "Future[Rejection | None]":
+  """Starts scoring right and wrong answers; None if the scores make sense."""
+  right = [f"{v}, {a}" for v, a in zip(values, answers, strict=True)]
+  others = _others(answers)
+  none = [f"{value}, None" for value in values]
+  swapped = [f"{v}, {other}" for v, other in zip(values, others, strict=True)]
+
+  def judge(result: Result) -> _Scores | Rejection:
+    # A score may raise for an answer of another type.
+    if result.status not in ("ok", "error"):
+      return Rejection(result.status)
+    return tuple(0.0 if o is None else _score(o) for o in result.outputs)
+
+  def read(
+    scores: "tuple[_Scores | Rejection, ...]",
+  ) -> Rejection | None:
+    for found in scores:
+      if isinstance(found, Rejection):
+        return found
+      if None in found:
+        return Rejection("score")
+    of_right, of_wrong = scores
+    assert not isinstance(of_right, Rejection)
+    assert not isinstance(of_wrong, Rejection)
+    if any(score != 1 for score in of_right):
+      return Rejection("oracle")
+    of_none, of_swapped = of_wrong[: len(none)], of_wrong[len(none) :]
+    accepted = sum(score == 1 for score in of_swapped)
+    if 1 in of_none or accepted >= _LENIENT * len(of_swapped):
+      return Rejection("lenient")
+    return None
+
+  return futures.then(
+    futures.gather(
+      [
+        _run(executor, code, SCORE, right, _scores),
+        _run(executor, code, SCORE, [*none, *swapped], judge, per_call=True),
+      ]
+    ),
+    read,
+  )
+
+
+def _others(answers: Sequence[str]) -> list[str]:
+  """Returns, for each answer, the next one that differs from it."""
+  count = len(answers)
+  return [
+    next(
+      answers[(start + step) % count]
+      for step in range(1, count)
+      if answers[(start + step) % count] != answers[start]
+    )
+    for start in range(count)
+  ]
+
+
+def _run(
+  executor: Executor,
+  code: str,
+  entry: str,
+  arguments: Sequence[str],
+  read: Callable[[Result], _Out],
+  runs: int = INDEPENDENT_RUNS,
+  per_call: bool = False,
+) -> Future[_Out]:
+  """Starts calling one of the functions, and reads the result."""
+  job = Job(
+    entry,
+    code,
+    tuple(arguments),
+    entry=entry,
+    runs=runs,
+    forbidden=FORBIDDEN,
+    validation=runs > 1,
+    per_call=per_call,
+  )
+  return futures.then(executor.submit(job), read)
+
+
+def _unless_rejected(
+  source: "Future[_In | Rejection]",
+  function: "Callable[[_In], Future[_Out | Rejection]]",
+) -> "Future[_Out | Rejection]":
+  """Returns the future of `function`, or that of a rejection."""
+
+  def apply(found: _In | Rejection) -> "Future[_Out | Rejection]":
+    if isinstance(found, Rejection):
+      return futures.done(found)
+    return function(found)
+
+  return futures.then(source, apply)
+
+
+def _texts(result: Result) -> _Texts | Rejection:
+  """Returns the values of all calls, which must be literals for a prompt."""
+  if result.status != "ok":
+    return Rejection(result.status)
+  texts = tuple(str(output) for output in result.outputs)
+  if "None" in texts:
+    return Rejection("no_output")
+  if max(map(len, texts)) > MAX_VALUE_CHARS:
+    return Rejection("oversize")
+  if not all(map(literals.are_literal_arguments, texts)):
+    return Rejection("instance")
+  return texts
+
+
+def _scores(result: Result) -> _Scores | Rejection:
+  """Returns the scores of all calls."""
+  if result.status != "ok":
+    return Rejection(result.status)
+  return tuple(_score(output) for output in result.outputs)
+
+
+def _score(text: str | None) -> float | None:
+  """Returns a score; None if it is no number from 0 to 1."""
+  try:
+    value = values_lib.plain_value(literals.typed_key(text or ""))
+  except literals.ParseError:
+    return None
+  if isinstance(value, bool | int | float) and 0 <= value <= 1:
+    return float(value)
+  return None
+
+
+def _seeds(count: int) -> list[str]:
+  """Returns the seeds of validation, which are large and without a pattern."""
+  return [
+    str(int(_digest(str(number)), 16) % MAX_SEED) for number in range(count)
+  ]
+
+
+def _behavior(values: Sequence[str], answers: Sequence[str]) -> str:
+  return _digest(*values[:_COMPARED], *answers[:_COMPARED])
+
+
+def _digest(*texts: str) -> str:
+  joined = "\0".join(texts).encode("utf-8", "surrogatepass")
+  return hashlib.blake2b(joined, digest_size=16).hexdigest()

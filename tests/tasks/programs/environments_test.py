@@ -1,0 +1,122 @@
+"""Environments: which proposals are admitted, their instances, their grades."""
+
+import hostile_environments as hostile
+import pytest
+from typed import instance_of
+
+from azr_jax.executor import Executor
+from azr_jax.grading.outcome import Outcome
+from azr_jax.tasks.programs import environments, parsing, validation
+
+
+@pytest.fixture(scope="module")
+def executor():
+  with Executor(2, 2.0, 512) as pool:
+    yield pool
+
+
+def _verdict(executor, parts):
+  found = environments.submit(
+    executor, hostile.code(**parts), hostile.MESSAGE, 8
+  ).result()
+  if isinstance(found, validation.Rejection):
+    return found.reason
+  return hostile.ADMITTED
+
+
+def _is_quick(number):
+  return number % 5 == 0 and hostile.PROGRAMS[number][1] != "timeout"
+
+
+@pytest.mark.parametrize(
+  ("name", "expected", "parts"),
+  [
+    pytest.param(
+      *program,
+      id=program[0],
+      marks=() if _is_quick(number) else pytest.mark.slow,
+    )
+    for number, program in enumerate(hostile.PROGRAMS)
+  ],
+)
+def test_only_sound_environments_are_admitted(executor, name, expected, parts):
+  del name
+  assert _verdict(executor, parts) == expected
+
+
+@pytest.mark.parametrize(
+  ("name", "response"), hostile.MALFORMED, ids=[m[0] for m in hostile.MALFORMED]
+)
+def test_a_proposal_is_one_program_and_one_message(name, response):
+  del name
+  assert parsing.parse_environment_proposal(response) is None
+
+
+def test_what_does_the_same_has_the_same_behavior(executor):
+  renamed = hostile.code().replace("rng", "r").replace("_ in", "number in")
+  other = hostile.code(solve="def solve(instance):\n  return max(*instance)")
+  smaller = hostile.code(
+    solve="def solve(instance):\n  return min(instance)",
+    score="def score(instance, answer):\n  return answer == min(instance)",
+  )
+  drawn = [
+    instance_of(
+      tuple, environments.submit(executor, code, message, count).result()
+    )
+    for code, message, count in (
+      (hostile.code(), "a", 12),
+      (renamed, "b", 8),
+      (other, "c", 20),
+      (smaller, "a", 12),
+    )
+  ]
+  assert [len(instances) for instances in drawn] == [12, 8, 20, 12]
+  for instances in drawn:
+    assert len({one.value for one in instances}) == len(instances)
+  first, *same, different = [found[0].environment.behavior for found in drawn]
+  assert [first] * 2 == same
+  assert first != different
+
+
+@pytest.mark.parametrize(
+  ("answer", "outcome"),
+  [
+    ("9", Outcome.CORRECT),
+    (" 9  # the largest", Outcome.CORRECT),
+    ("9.0", Outcome.CORRECT),  # The program decides: 9.0 == 9 in Python.
+    ("8", Outcome.INCORRECT),
+    ("'9'", Outcome.INCORRECT),
+    ("max([4, 9])", Outcome.INCORRECT),
+    ("9, 9", Outcome.INCORRECT),
+    ("9), (9", Outcome.INCORRECT),
+    ("instance[1]", Outcome.INCORRECT),
+    ("", Outcome.INCORRECT),
+    (None, Outcome.INCORRECT),
+  ],
+)
+def test_an_answer_is_a_literal_with_full_marks(executor, answer, outcome):
+  instance = environments.Instance(
+    environments.EnvironmentTask(hostile.code(), "", ""), "[4, 9]", "9"
+  )
+  graded = environments.submit_grading(executor, instance, answer)
+  assert graded.result() is outcome
+
+
+def test_a_scorer_that_hangs_on_an_answer_is_undecided(executor):
+  score = "def score(instance, answer):\n  while answer > 5: pass\n  return 1"
+  instance = environments.Instance(
+    environments.EnvironmentTask(hostile.code(score=score), "", ""),
+    "[4, 9]",
+    "9",
+  )
+  graded = environments.submit_grading(executor, instance, "9")
+  assert graded.result() is Outcome.TIMEOUT
+
+
+def test_a_failing_seed_draws_nothing(executor):
+  code = hostile.code(generate="def generate(seed):\n  return [4 // seed, 1]")
+  environment = environments.EnvironmentTask(code, "", "")
+  draw = environments.submit_instance
+  assert draw(executor, environment, 0).result() is None
+  found = draw(executor, environment, 2).result()
+  assert found == environments.Instance(environment, "[2, 1]", "2")
