@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import ml_collections
 
 from azr_jax.cli import compilation_cache
@@ -29,10 +30,10 @@ from azr_jax.config.settings import Invalid
 from azr_jax.configs import custom as custom_config
 from azr_jax.functions import spec as spec_lib
 from azr_jax.learner import advantages
-from azr_jax.learner.distillation import POLICY
+from azr_jax.learner.distillation import INITIAL, POLICY, DistillSettings
 from azr_jax.learner.settings import CriticSettings, OptimizerSettings
 from azr_jax.models import load as load_lib
-from azr_jax.models import sampling_params
+from azr_jax.models import presets, sampling_params
 from azr_jax.models.config import ModelConfig
 from azr_jax.models.settings import LoraSettings, ModelSettings
 from azr_jax.models.tokenizers import Tokenizer
@@ -49,7 +50,7 @@ from azr_jax.systems.custom.settings import CustomSettings
 from azr_jax.tasks.table import reading
 from azr_jax.tasks.table.prompts import PromptWriter
 from azr_jax.tasks.table.reading import Row, RowReader
-from azr_jax.trainer import build, decoders, loading, sizes, start
+from azr_jax.trainer import build, decoders, loading, sizes, start, teachers
 from azr_jax.trainer import settings as train_settings
 from azr_jax.trainer.interactive import Model, Sample
 
@@ -205,14 +206,20 @@ def load(
     _set_lora(c, {k: v for k, v in own.items() if k in c.lora}, changes)
   _fit(c, prompt_tokens, batch_size, changes, source.config)
   checked = train_settings.read_train(c)
-  for key, value, neutral in (
-    ("kl_coef", checked.shared.learner.kl_coef, 0.0),
-    ("distill.teacher", checked.shared.distill.teacher, POLICY),
+  learner, teacher = checked.shared.learner, checked.shared.distill.teacher
+  for key, value, expected, is_wrong in (
+    ("kl_coef", learner.kl_coef, "0.0", learner.kl_coef > 0),
+    (
+      "distill.teacher",
+      teacher,
+      f"{POLICY!r} or another model",
+      teacher == INITIAL,
+    ),
   ):
-    if value != neutral:
+    if is_wrong:
       raise Invalid(
         key,
-        f"={value!r}: expected {neutral!r}, because a loaded model keeps no "
+        f"={value!r}: expected {expected}, because a loaded model keeps no "
         "reference policy",
       )
   table = checked.system_settings
@@ -406,7 +413,7 @@ def _fit(
       jax.device_count(),
       jax.default_backend(),
       lora.adapters,
-      lora.base_bytes(model, computing.dtype),
+      lora.base_bytes(model, computing.dtype) + _teacher_bytes(c, computing),
       _state_size(c, computing),
     )
   fitted = sizes.fitted(
@@ -425,6 +432,15 @@ def _fit(
       if key not in changes
     }
   )
+
+
+def _teacher_bytes(c: ml_collections.ConfigDict, model: ModelSettings) -> int:
+  """Returns the bytes of a teacher that is another model; 0 without one."""
+  distill = _section(DistillSettings, c, "distill")
+  config = teachers.config_of(distill, model.cache_dir)
+  if config is None:
+    return 0
+  return presets.parameter_count(config) * jnp.dtype(model.dtype).itemsize
 
 
 def _state_size(c: ml_collections.ConfigDict, model: ModelSettings) -> float:

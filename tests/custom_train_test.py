@@ -6,16 +6,17 @@ import subprocess
 import sys
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 import training
 from typed import stand_in
 
-from azr_jax import api, train
+from azr_jax import api, train, types
 from azr_jax.config import settings as settings_lib
 from azr_jax.config.settings import Invalid
 from azr_jax.configs import custom
-from azr_jax.models import load
+from azr_jax.models import load, presets
 from azr_jax.report import command
 from azr_jax.rollout import policy
 from azr_jax.systems.custom.settings import CustomSettings
@@ -158,6 +159,13 @@ def test_it_resumes(files, tmp_path, on_one_device):
       "distill.teacher": "initial",
       "distill.context": ("success", "reference"),
     },
+    {
+      "model.source": "embedded:azr-tiny",
+      "distill.teacher": "random:moe-tiny",
+      "distill.context": (),
+      "rollout.prompt_buckets": (128,),
+      "learner.row_length": 176,
+    },
   ],
 )
 def test_distillation_resumes(files, tmp_path, on_one_device, changes):
@@ -168,8 +176,10 @@ def test_distillation_resumes(files, tmp_path, on_one_device, changes):
   train.train(config, str(whole))
   found = training.metrics_of(whole)
   for metrics in found:
-    # Wrong responses are told the answer.
-    assert 0 < metrics["distill/fraction"] < 1
+    # Wrong responses are told the answer. Another model reads them all.
+    others = "distill.context" in changes and not changes["distill.context"]
+    assert 0 < metrics["distill/fraction"] <= 1
+    assert (metrics["distill/fraction"] == 1) == others
   assert {"distill/gain", "distill/loss"} & {*found[0]}
   training.copy_cut_after(2, whole, cut)
   train.train(config, str(cut))
@@ -326,6 +336,79 @@ def test_a_loaded_model_writes_prompts_as_its_config_says(on_one_device):
 def test_a_loaded_model_rejects_a_kl_penalty():
   with pytest.raises(ValueError, match="kl_coef=0.1: expected 0"):
     api.load("embedded:orz-tiny", max_tokens=8, kl_coef=0.1)
+
+
+def test_an_update_learns_from_what_the_teacher_reads(on_one_device):
+  model = api.load(
+    "embedded:orz-tiny",
+    prompt_tokens=16,
+    max_tokens=8,
+    batch_size=2,
+    config={
+      "distill.weight": 1.0,
+      "distill.policy_weight": 0.0,
+      "distill.text_tokens": 40,
+      "distill.feedback_text": " {text}",
+    },
+  )
+  prompt = model.prompt("1 +")
+  ids = [model.tokenizer.encode(text) for text in (" 2 = 3", " 5")]
+  samples = [
+    Sample(
+      prompt,
+      types.Completion(
+        np.array(one, np.int32),
+        np.zeros(len(one), np.float32),
+        np.ones(len(one), bool),
+        "stop",
+        "",
+      ),
+    )
+    for one in ids
+  ]
+
+  def updated(feedback):
+    before = jax.device_get(model._state.params)
+    metrics = model.update([samples], [[0.0, 1.0]], feedback)
+    after = jax.device_get(model._state.params)
+    same = jax.tree.map(np.array_equal, before, after)
+    return metrics["distill/fraction"], all(jax.tree.leaves(same))
+
+  # Advantages have no weight here.
+  assert updated(None) == (0.0, True)
+  assert updated([["", " "]]) == (0.0, True)
+  lengths = [len(one) for one in ids]
+  fraction, is_same = updated([["no", ""]])
+  assert fraction == pytest.approx(lengths[0] / sum(lengths))
+  assert not is_same
+
+
+@pytest.mark.slow
+def test_a_loaded_model_learns_from_another(on_one_device, monkeypatch):
+  held, memory_of = [], sizes.Memory
+
+  def keep(*args):
+    found = memory_of(*args)
+    held.append(found.base_bytes)
+    return found
+
+  monkeypatch.setattr(sizes, "Memory", keep)
+  model = api.load(
+    "embedded:azr-tiny",
+    prompt_tokens=16,
+    max_tokens=8,
+    batch_size=2,
+    config={
+      "distill.weight": 1.0,
+      "distill.policy_weight": 0.0,
+      "distill.teacher": "random:moe-tiny",
+    },
+  )
+  assert held == [4 * presets.parameter_count(presets.PRESETS["moe-tiny"])]
+  samples = model.sample("1 +", n=2, seed=0)
+  metrics = model.update(samples, [[0.0, 0.0]])
+  assert metrics["distill/fraction"] == 1
+  assert metrics["distill/loss"] > 0 and metrics["learner/grad_norm"] > 0
 
 
 def test_calls_and_training_sample_with_different_keys(on_one_device):

@@ -173,7 +173,7 @@ _TAKES_SECTIONS: dict[str, set[str]] = {
   "trainer": {
     *("build.py", "decoders.py", "learner_parts.py", "frozen.py"),
     *("loading.py", "messages.py", "opening.py"),
-    *("sizes.py", "user_prompts.py"),
+    *("sizes.py", "teachers.py", "user_prompts.py"),
     *("periodic_evals.py", "scoring.py", "sft_loop.py", "sft_plan.py"),
     "start.py",
     # Sections check each other.

@@ -23,6 +23,9 @@ class Letters(Tokenizer):
   def token_id(self, piece):
     return ord(piece) if len(piece) == 1 else None
 
+  def vocabulary(self):
+    return {i: chr(i) for i in range(self.vocab_size)}
+
   def apply_chat_template(self, messages, *_, **__) -> str:
     raise ValueError("the model has no chat template")
 

@@ -26,7 +26,7 @@ from fractions import Fraction
 from azr_jax.executor import literals
 from azr_jax.grading import answer_tags
 from azr_jax.grading.countdown_puzzle import Puzzle
-from azr_jax.text import tags
+from azr_jax.text import excerpts, tags
 
 CORRECT_SCORE, INCORRECT_SCORE, NO_ANSWER_SCORE = 1.0, 0.1, 0.0
 MAX_ANSWER_CHARS = 1000
@@ -38,6 +38,9 @@ _MAX_DEPTH = 200
 _STRICT_TEXT = re.compile(r"[0-9+\-*/()\s]+")
 _PUBLISHED_TEXT = re.compile(r"[\d+\-*/().\s]+")
 _PUBLISHED_DISTANCE = 1e-5
+
+# Errors of expressions without a value.
+_NO_VALUE = ArithmeticError, TypeError, ValueError, RecursionError
 
 Number = int | float | Fraction
 
@@ -81,7 +84,7 @@ def verify(puzzle: Puzzle, response: str, mode: str = STRICT) -> CountdownScore:
     value = (_strict_value if strict else _published_value)(puzzle, answer)
   except (_Invalid, literals.ParseError) as error:
     return CountdownScore(INCORRECT_SCORE, str(error))
-  except (ArithmeticError, TypeError, ValueError, RecursionError) as error:
+  except _NO_VALUE as error:
     return CountdownScore(INCORRECT_SCORE, type(error).__name__)
   if strict:
     reached = value == puzzle.target
@@ -92,6 +95,48 @@ def verify(puzzle: Puzzle, response: str, mode: str = STRICT) -> CountdownScore:
     if reached
     else CountdownScore(INCORRECT_SCORE, "wrong value")
   )
+
+
+def explain(puzzle: Puzzle, response: str, mode: str = STRICT) -> str:
+  """Returns what is wrong with a response, in words; "" if it is correct.
+
+  Args:
+    puzzle: the numbers and the target.
+    response: the model's text after the prompt.
+    mode: one of `MODES`.
+  """
+  score = verify(puzzle, response, mode)
+  if score.correct:
+    return ""
+  said = [f"Rejected: {score.reason}."]
+  find = answer_tags.last_answer if mode == STRICT else _last_line_answer
+  answer = find(response)
+  if answer is None:
+    return said[0]
+  used = re.findall(r"\d+", answer[:MAX_ANSWER_CHARS])
+  if sorted(used) != sorted(map(str, puzzle.numbers)):
+    wanted = ", ".join(map(str, puzzle.numbers))
+    said.append(f"It uses {', '.join(used) or 'no number'}, not {wanted}.")
+  try:
+    allowed = _STRICT_TEXT if mode == STRICT else _PUBLISHED_TEXT
+    value = _value(_parse(answer, allowed), mode)
+    if value != puzzle.target:
+      shown = excerpts.quoted(str(value))
+      said.append(f"Its value is {shown}, not {puzzle.target}.")
+  except _NO_VALUE:
+    pass  # The reason says why.
+  return " ".join(said)
+
+
+def _value(tree: ast.expr, mode: str) -> Number:
+  """Returns the value of an expression with any numbers.
+
+  Raises:
+    ValueError, ArithmeticError, TypeError, RecursionError: it has none.
+  """
+  if mode == STRICT:
+    return Fraction(_evaluate(tree, _STRICT_OPERATORS, Fraction))
+  return _evaluate(tree, _PUBLISHED_OPERATORS, lambda value: value)
 
 
 def _last_line_answer(response: str) -> str | None:
@@ -112,7 +157,7 @@ def _parse(answer: str, allowed: re.Pattern[str]) -> ast.expr:
   return tree.body
 
 
-def _strict_value(puzzle: Puzzle, answer: str) -> Fraction:
+def _strict_value(puzzle: Puzzle, answer: str) -> Number:
   """Returns the exact value of an expression.
 
   Raises:
@@ -126,15 +171,14 @@ def _strict_value(puzzle: Puzzle, answer: str) -> Fraction:
   ]
   if sorted(constants) != sorted(puzzle.numbers):
     raise _Invalid("wrong numbers")
-  return Fraction(_evaluate(tree, _STRICT_OPERATORS, Fraction))
+  return _value(tree, STRICT)
 
 
 def _published_value(puzzle: Puzzle, answer: str) -> Number:
   digits = [int(run) for run in re.findall(r"\d+", answer)]
   if sorted(digits) != sorted(puzzle.numbers):
     raise _Invalid("wrong numbers")
-  tree = _parse(answer, _PUBLISHED_TEXT)
-  return _evaluate(tree, _PUBLISHED_OPERATORS, lambda value: value)
+  return _value(_parse(answer, _PUBLISHED_TEXT), PUBLISHED_CODE)
 
 
 def _evaluate(

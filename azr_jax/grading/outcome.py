@@ -14,11 +14,12 @@ are not evidence that a task is hard (`systems/azr/rewards.py`).
 
 import enum
 from collections.abc import Sequence
-from typing import Self
+from typing import NamedTuple, Self
 
 from azr_jax.executor import Result
 from azr_jax.executor.job import JOB_TIMEOUT, KILLED, WORKER_DIED
 from azr_jax.executor.pool.verdict import TOO_LARGE
+from azr_jax.text import excerpts
 
 # Errors of calls that the executor ended but a benchmark's own runner might
 # have let finish. Call timeouts are excluded, because benchmarks have them too.
@@ -71,6 +72,34 @@ class Outcome(enum.Enum):
   def is_undecided(self) -> bool:
     """Whether a limit ended the grading before the answer was known."""
     return self in (Outcome.TIMEOUT, Outcome.LOST)
+
+
+class Explained(NamedTuple):
+  """An outcome, and what grading showed about a response that is not correct.
+
+  Attributes:
+    outcome: how the response was graded.
+    said: at least one sentence, about at most one failing case; "" if grading
+      showed nothing that the outcome does not say.
+  """
+
+  outcome: Outcome
+  said: str = ""
+
+
+def of_answer(outcome: Outcome, answer: str | None) -> Explained:
+  """Returns an outcome with a sentence about a wrong answer.
+
+  Args:
+    outcome: how the response was graded.
+    answer: the answer that a response gives; None if it gives none.
+  """
+  if outcome is not Outcome.INCORRECT:
+    return Explained(outcome)
+  if answer is None:
+    return Explained(outcome, "There is no final answer.")
+  said = f"The final answer {excerpts.quoted(answer)} is wrong."
+  return Explained(outcome, said)
 
 
 def limit_of(

@@ -27,7 +27,8 @@ from concurrent.futures import Future
 from azr_jax.executor import Executor, Job, Result, futures
 from azr_jax.executor.child.canonical import Unserializable
 from azr_jax.grading import expressions, literals, values
-from azr_jax.grading.outcome import Outcome
+from azr_jax.grading.outcome import Explained, Outcome, of_answer
+from azr_jax.text import excerpts
 
 MAX_ANSWER_CHARS = 64 * 1024
 
@@ -35,6 +36,31 @@ MAX_ANSWER_CHARS = 64 * 1024
 def is_gradable(answer: str) -> bool:
   """Returns whether an answer is neither blank nor too long."""
   return 0 < len(answer) <= MAX_ANSWER_CHARS and not answer.isspace()
+
+
+def _of_call(text: str, reference: str, index: int, result: Result) -> str:
+  """Returns a sentence about a call whose value is not the reference.
+
+  It is "" if the call's process was lost.
+
+  Args:
+    text: the arguments of the call.
+    reference: the value that it must return.
+    index: the index of the call in its job: the first that is wrong.
+    result: the result of the job.
+  """
+  output, is_ended = result.outputs[index], index < result.finished
+  got = "fails"
+  if output is not None:
+    got = f"returns {excerpts.quoted(output)}"
+  elif result.status == "error":
+    got = f"fails with {result.error}"
+  elif not is_ended and result.status == "timeout":
+    got = "does not end in time"
+  if result.is_lost and not is_ended:
+    return ""
+  call, wanted = excerpts.quoted(text), excerpts.quoted(reference)
+  return f"f({call}) {got}, but should return {wanted}."
 
 
 def is_computed(answer: str) -> bool:
@@ -128,35 +154,58 @@ def submit_abduction(
   Returns:
     A future of the outcomes, in the order of the answers.
   """
+  explained = explain_abduction(
+    executor, code, reference_output, answers, objects, forbidden
+  )
+  return futures.then(
+    explained, lambda found: tuple(one.outcome for one in found)
+  )
+
+
+def explain_abduction(
+  executor: Executor,
+  code: str,
+  reference_output: str,
+  answers: Sequence[str | None],
+  objects: bool = False,
+  forbidden: Sequence[str] = (),
+) -> "Future[tuple[Explained, ...]]":
+  """Starts grading like `submit_abduction`, with what each input leads to."""
   try:
     reference_key = literals.typed_key(reference_output)
   except literals.ParseError:
-    return futures.done((Outcome.INCORRECT,) * len(answers))
+    return futures.done((Explained(Outcome.INCORRECT),) * len(answers))
   distinct = [answer for answer in dict.fromkeys(answers) if answer is not None]
   inputs = futures.gather(
     [_submit_input(executor, answer, objects) for answer in distinct]
   )
 
-  def run(text: str) -> "Future[Outcome]":
+  def run(text: str) -> "Future[Explained]":
     job = Job("abduction", code, (text,), forbidden=tuple(forbidden))
-    return futures.then(
-      executor.submit(job),
-      lambda result: _outcome(result.outputs[0], reference_key, result),
-    )
+
+    def explain(result: Result) -> Explained:
+      outcome = _outcome(result.outputs[0], reference_key, result)
+      if outcome:
+        return Explained(outcome)
+      said = _of_call(text, reference_output, 0, result)
+      return Explained(outcome, said)
+
+    return futures.then(executor.submit(job), explain)
 
   def grade(
     inputs: "Sequence[str | Outcome]",
-  ) -> "Future[tuple[Outcome, ...]]":
+  ) -> "Future[tuple[Explained, ...]]":
     graded = {
-      text: run(text) if isinstance(text, str) else futures.done(text)
-      for text in dict.fromkeys(inputs)
+      text: run(text) for text in dict.fromkeys(inputs) if isinstance(text, str)
     }
-    outcomes: dict[str | None, Future[Outcome]] = {
+    explained: dict[str | None, Future[Explained]] = {
       answer: graded[text]
+      if isinstance(text, str)
+      else futures.done(of_answer(text, answer))
       for answer, text in zip(distinct, inputs, strict=True)
     }
-    outcomes[None] = futures.done(Outcome.INCORRECT)
-    return futures.gather([outcomes[answer] for answer in answers])
+    explained[None] = futures.done(of_answer(Outcome.INCORRECT, None))
+    return futures.gather([explained[answer] for answer in answers])
 
   return futures.then(inputs, grade)
 
@@ -221,24 +270,42 @@ def submit_induction(
   Raises:
     ValueError: the numbers of inputs and outputs differ.
   """
+  explained = explain_induction(executor, answer_code, inputs, outputs)
+  return futures.then(explained, lambda found: found.outcome)
+
+
+def explain_induction(
+  executor: Executor,
+  answer_code: str,
+  inputs: Sequence[str],
+  outputs: Sequence[str],
+) -> "Future[Explained]":
+  """Starts grading like `submit_induction`, with the first failing case."""
   if len(inputs) != len(outputs):
     raise ValueError(
       f"{len(inputs)} inputs and {len(outputs)} outputs; expected one output "
       "per input"
     )
   if not inputs or not is_gradable(answer_code):
-    return futures.done(Outcome.INCORRECT)
-  references = tuple(outputs)
+    return futures.done(Explained(Outcome.INCORRECT))
+  texts, references = tuple(inputs), tuple(outputs)
 
-  def grade(result: Result) -> Outcome:
+  def grade(result: Result) -> Explained:
     # Calls that did not finish have no value to compare, so they are left out.
-    ended = zip(references, result.outputs[: result.finished], strict=False)
-    if any(
-      output is None or not values.values_equal(reference, output)
-      for reference, output in ended
-    ):
-      return Outcome.INCORRECT
-    return Outcome.of(result.status == "ok", result)
+    for index, output in enumerate(result.outputs[: result.finished]):
+      if output is None or not values.values_equal(references[index], output):
+        return explained(Outcome.INCORRECT, index, result)
+    outcome = Outcome.of(result.status == "ok", result)
+    is_cut = not outcome and result.finished < len(texts)
+    return (
+      explained(outcome, result.finished, result)
+      if is_cut
+      else Explained(outcome)
+    )
+
+  def explained(outcome: Outcome, index: int, result: Result) -> Explained:
+    said = _of_call(texts[index], references[index], index, result)
+    return Explained(outcome, said)
 
   job = Job(id="induction", code=answer_code, inputs=tuple(inputs))
   return futures.then(executor.submit(job), grade)

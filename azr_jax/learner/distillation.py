@@ -1,7 +1,8 @@
 """Distillation on the model's own samples (SDPO, arXiv 2601.20802).
 
-A teacher reads another prompt and the same response. At each token t of the
-response, with p the policy's distribution and q the teacher's:
+A teacher reads the same response behind another prompt, or with other weights.
+At each token t of the response, with p the policy's distribution and q the
+teacher's:
 
   a divergence: loss = sum over t of w_t [c_t L_t(b A_t) + a D_t(p, q)];
   the policy gradient: loss = sum over t of w_t c_t L_t(b A_t + a G_t), with
@@ -14,6 +15,9 @@ response, with p the policy's distribution and q the teacher's:
 
 On samples of the policy, the gradient of KL(p, q) is the expectation of the
 policy gradient's. The teacher gets no gradient.
+
+The embeddings of two models may be padded to different sizes. Divergences
+compare the ids that both have, and both distributions are normalized over them.
 """
 
 import dataclasses
@@ -35,7 +39,7 @@ from azr_jax.types import Metrics, Params
 
 POLICY_GRADIENT = "policy_gradient"
 LOSSES = (*divergences.DIVERGENCES, POLICY_GRADIENT)
-# Whose weights the teacher has.
+# Whose weights the teacher has, unless it is another model.
 POLICY, INITIAL = TEACHERS = "policy", "initial"
 # What a teacher's prompt adds to the policy's.
 FEEDBACK, REFERENCE, SUCCESS = CONTEXTS = "feedback", "reference", "success"
@@ -62,7 +66,7 @@ def _template(default: str, doc: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class DistillSettings(Settings):
-  """A teacher that reads more than the policy and scores its responses."""
+  """A teacher that knows more than the policy and scores its responses."""
 
   weight: float = setting(
     0.0,
@@ -89,17 +93,17 @@ class DistillSettings(Settings):
   )
   teacher: str = setting(
     POLICY,
-    "weights of the teacher: the policy's own, or those that training started "
-    "from",
-    choices=TEACHERS,
+    "weights of the teacher: 'policy' has the policy's own, 'initial' those "
+    "that training started from, and anything else names another model with "
+    "the same tokenizer, as model.source does",
+    required=True,
   )
   context: tuple[str, ...] = setting(
     (FEEDBACK,),
     "what the teacher's prompt adds: the grader's feedback, the reference "
     "answer, or a successful response of the group; of several, the first "
-    "that a response has",
+    "that a response has; (): nothing, for a teacher that is another model",
     subset_of=CONTEXTS,
-    required=True,
   )
   success_reward: float = setting(
     1.0, "reward from which on a response is successful", expert=True
@@ -112,8 +116,8 @@ class DistillSettings(Settings):
   )
   row_length: int = setting(
     0,
-    "tokens per packed row of the teacher; 0: learner.row_length plus "
-    "text_tokens, rounded up to a multiple of 8",
+    "tokens per packed row of the teacher; 0: learner.row_length, plus "
+    "text_tokens if it reads a context, rounded up to a multiple of 8",
     minimum=0,
     expert=True,
   )
@@ -138,6 +142,23 @@ class DistillSettings(Settings):
       raise self.invalid("policy_weight", "above 0 with distill.weight=0")
     if self.top_k and self.loss == POLICY_GRADIENT:
       raise self.invalid("top_k", f"0 with distill.loss={self.loss!r}")
+    if not self.context and self.teacher in TEACHERS:
+      raise self.invalid(
+        "context",
+        f"some of {CONTEXTS} with distill.teacher={self.teacher!r}, which "
+        "must read more than the policy",
+      )
+
+  @property
+  def other_model(self) -> str:
+    """The model that is the teacher; "" if it is the policy or its start."""
+    is_used = self.weight > 0 and self.teacher not in TEACHERS
+    return self.teacher if is_used else ""
+
+  @property
+  def added_tokens(self) -> int:
+    """Maximum tokens by which a teacher's prompt exceeds the policy's."""
+    return self.text_tokens if self.context else 0
 
   def longest_row(self, row_length: int) -> int:
     """Returns the tokens of a teacher's row.
@@ -147,7 +168,7 @@ class DistillSettings(Settings):
     """
     if self.row_length:
       return self.row_length
-    return -(-(row_length + self.text_tokens) // 8) * 8
+    return -(-(row_length + self.added_tokens) // 8) * 8
 
 
 def make(
@@ -165,11 +186,11 @@ def make(
   """Returns what distillation adds to a policy loss; None without a weight.
 
   Args:
-    model: the decoder of both policy and teacher.
+    model: the teacher's decoder: the policy's, or that of another model.
     loss: one of `LOSSES`.
     weight: the weight of distillation.
     policy_weight: the weight of the estimator's advantages.
-    teacher: one of `TEACHERS`.
+    teacher: one of `TEACHERS`; anything else means `Fixed.teacher`.
     top_k: as in `divergences.chunked_divergence`.
     temperature: the sampling temperature; divides the logits of both.
     chunk_tokens: number of tokens whose logits exist at the same time.
@@ -190,11 +211,16 @@ def make(
     if teacher == INITIAL:
       assert fixed.reference is not None
       params = fixed.whole(fixed.reference)
+    elif teacher != POLICY:
+      assert fixed.teacher is not None
+      params = fixed.teacher
     params = jax.lax.stop_gradient(params)
     mask = batch.teacher.mask
     read = objective.hidden_states(model, params, batch.teacher)
     theirs = _at(read, batch.teacher.places)
     their_head = transformer.unembedding(params, model.config)
+    vocab_size = min(head.shape[1], their_head.shape[1])
+    their_head = _cut(their_head, vocab_size)
     sums = {_FRACTION: jnp.sum(mask)}
     advantages = policy_weight * batch.advantages
     scoring = dict(
@@ -209,7 +235,9 @@ def make(
       sums[_GAIN] = jnp.sum(gain)
       return Distilled(advantages + weight * gain, jnp.zeros(()), sums)
     divergence = divergences.chunked_divergence(
-      *(loss, hidden, head, theirs, their_head), top_k=top_k, **scoring
+      *(loss, hidden, _cut(head, vocab_size), theirs, their_head),
+      top_k=top_k,
+      **scoring,
     )
     sums[_LOSS] = masked.masked_sum(divergence, mask)
     weighted = jnp.sum(batch.loss_weights * mask * divergence)
@@ -223,6 +251,11 @@ def _at(
 ) -> Float[Array, "B S D"]:
   """Returns the hidden states at some positions of each row."""
   return jnp.take_along_axis(hidden, places[:, :, None], axis=1)
+
+
+def _cut(head: Float[Array, "D V"], vocab_size: int) -> Float[Array, "D _V"]:
+  """Returns an output head of the first ids."""
+  return head if head.shape[1] == vocab_size else head[:, :vocab_size]
 
 
 def per_teacher(metrics: Metrics) -> Metrics:

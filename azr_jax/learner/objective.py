@@ -40,12 +40,15 @@ class Fixed(flax.struct.PyTreeNode):
 
   Attributes:
     base: the frozen part of the model; {} if all parameters are trained.
-    reference: the trained part of the KL penalty's reference policy; None
-      without a penalty.
+    reference: the trained part of the parameters that training started from,
+      for a KL penalty or a teacher; None if nothing needs them.
+    teacher: all parameters of a teacher that is another model, in the compute
+      type; None without one.
   """
 
   base: Params = flax.struct.field(default_factory=dict)
   reference: Params | None = None
+  teacher: Params | None = None
 
   def whole(self, trained: Params) -> Params:
     """Returns the parameters of the decoder with these trained ones."""

@@ -34,6 +34,7 @@ def choose(
   state_size: float = STATE_SIZE,
   critic_size: float = 0.0,
   reference: bool = False,
+  teacher_bytes: int = 0,
   row_length: int = 0,
   trained: int | None = None,
   base_bytes: int = 0,
@@ -57,6 +58,7 @@ def choose(
     state_size: bytes of a trained parameter and its moments.
     critic_size: the same of a critic of this shape; 0 without a critic.
     reference: whether a reference policy is kept.
+    teacher_bytes: bytes on each device of a teacher that is another model.
     row_length: tokens per row if attention computes whole matrices of scores,
       0 for flash attention.
     trained: number of trained parameters; None trains all.
@@ -72,7 +74,7 @@ def choose(
   held = held_fraction(config, mesh)
   count = parameter_count(config) * held
   size = jnp.dtype(dtype).itemsize
-  room = _ROOM * capacity
+  room = _ROOM * capacity - teacher_bytes
   room -= count * size if trained is None else base_bytes * held
   count = count if trained is None else trained * held
   room -= (state_size + _GRADIENT) * count

@@ -94,6 +94,10 @@ class Tokenizer(Protocol):
     """Returns the id whose text is exactly `piece`, or None."""
     ...
 
+  def vocabulary(self) -> dict[int, str]:
+    """Returns the piece of each id, as the tokenizer's files spell it."""
+    ...
+
   def apply_chat_template(
     self,
     messages: str | Sequence[Message],
@@ -175,6 +179,10 @@ class SentencePieceTokenizer:
     ids = self.encode(piece)
     is_token = len(ids) == 1 and ids[0] != self._model.unk_id()
     return ids[0] if is_token else None
+
+  def vocabulary(self) -> dict[int, str]:
+    """Returns the piece of each id."""
+    return {i: self._model.id_to_piece(i) for i in range(self.vocab_size)}
 
   def apply_chat_template(
     self,
@@ -288,6 +296,11 @@ class HuggingFaceTokenizer:
     the edges of a piece. Other stop strings must be searched for in the text.
     """
     return self._tokenizer.get_added_vocab().get(piece)
+
+  def vocabulary(self) -> dict[int, str]:
+    """Returns the piece of each id."""
+    vocabulary: dict[str, int] = self._tokenizer.get_vocab()
+    return {index: piece for piece, index in vocabulary.items()}
 
   @property
   def has_chat_template(self) -> bool:

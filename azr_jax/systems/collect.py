@@ -106,17 +106,24 @@ def outcome_metrics(outcome: Outcome) -> dict[str, float]:
   return dict(zip(OUTCOME_METRICS, map(float, values), strict=True))
 
 
-def feedback(outcome: Outcome, is_formatted: bool = True) -> str:
+def feedback(
+  outcome: Outcome, is_formatted: bool = True, said: str = ""
+) -> str:
   """Returns what a teacher reads about a graded response; "" if nothing.
 
   Args:
     outcome: the outcome of grading.
     is_formatted: whether the response has the required format.
+    said: what grading showed about a response that is not correct; "" if it
+      showed only the outcome.
   """
-  said = _FEEDBACK.get(outcome, "")
-  if said and not is_formatted:
-    return f"The response does not have the required format. {said}"
-  return said
+  text = _FEEDBACK.get(outcome, "")
+  if not text:
+    return ""
+  text = said or text
+  if not is_formatted:
+    return f"The response does not have the required format. {text}"
+  return text
 
 
 def response_metrics(

@@ -8,6 +8,7 @@ and executor take named values. A system keeps its own section.
 import dataclasses
 import pathlib
 
+import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Key
 
@@ -35,7 +36,14 @@ from azr_jax.rollout.sampler import Sampler
 from azr_jax.run.records import Records
 from azr_jax.run.session import Run
 from azr_jax.systems.system import Context, System
-from azr_jax.trainer import decoders, frozen, learner_parts, messages, sizes
+from azr_jax.trainer import (
+  decoders,
+  frozen,
+  learner_parts,
+  messages,
+  sizes,
+  teachers,
+)
 from azr_jax.trainer.batching import Batching
 from azr_jax.trainer.settings import (
   ExperimentSettings,
@@ -60,6 +68,7 @@ class Experiment:
     batching: makes the batch of an update.
     sampler: the sampler, on the same devices.
     seed: the seed of all random keys.
+    teacher: the teacher of distillation, if it is another model.
   """
 
   settings: ExperimentSettings
@@ -71,6 +80,7 @@ class Experiment:
   batching: Batching
   sampler: Sampler
   seed: int
+  teacher: load.ModelSource | None = None
 
   def make_system(
     self, executor: Executor, jobs: SharedJobs, run: Run
@@ -122,6 +132,18 @@ class Experiment:
     rules = self.settings.shared.sharding.rules()
     return frozen.load_trained(
       self.source, self.model, self.mesh, rules, self.seed
+    )
+
+  def load_teacher(self) -> types.Params | None:
+    """Returns the teacher's parameters in the compute type, sharded.
+
+    None unless the teacher is another model.
+    """
+    if self.teacher is None:
+      return None
+    c = self.settings.shared
+    return self.teacher.load_params(
+      self.mesh, c.sharding.rules(), dtype=jnp.dtype(c.model.dtype)
     )
 
   def sampling_key(self, step: int) -> Key[Array, ""]:
@@ -177,8 +199,8 @@ def build(
   """Builds the experiment of a checked configuration. Compiles nothing.
 
   Slots and rows are reduced to what the workload can fill, and the cache to
-  what fits into memory. Downloads the model if needed, and prints a status line
-  about it.
+  what fits into memory. Downloads models if needed, and prints status lines
+  about them.
 
   Args:
     settings: the configuration.
@@ -187,7 +209,7 @@ def build(
       configuration leaves open. False for a resumed run, whose sizes are fixed.
 
   Raises:
-    ValueError: the model cannot be loaded or does not fit the mesh, or the
+    ValueError: a model cannot be loaded or does not fit the mesh, or the
       devices cannot be laid out as configured.
     MemoryError: the devices lack memory for the smallest cache, or an update.
   """
@@ -200,13 +222,16 @@ def build(
     c.rollout.mesh, mesh, source.config.experts
   )
   frozen.check_adapters(c.lora, source.lora, "config.model.source")
+  teacher = teachers.find(c, source.tokenizer)
   messages.announce_model(source, c.rollout.longest + 1)
   rules = c.sharding.rules()
-  model = decoders.build_policy_model(c, source.config, mesh)
+  teacher_config = teacher.config if teacher else None
+  teacher_model, teacher_shapes = teachers.build(c, teacher_config, mesh)
+  model = decoders.build_policy_model(c, source.config, mesh, teacher_shapes)
   shares_base = frozen.is_shared(
     c.lora, c.rollout, c.model.dtype, mesh, sampling_mesh
   )
-  learner = learner_parts.build_learner(c, model, mesh)
+  learner = learner_parts.build_learner(c, model, mesh, teacher_model)
   available = memory.available_bytes()
   state_bytes = sizes.check_update(
     c.learner,
@@ -217,6 +242,7 @@ def build(
     may_choose_sizes,
     learner.base,
     keeps_reference=c.keeps_reference,
+    teacher=teacher_shapes,
   )
   if available is not None:
     rollout = sizes.fit_cache(
@@ -236,11 +262,14 @@ def build(
     model,
     learner,
     learner_parts.build_scores(c, model, mesh),
-    learner_parts.build_batching(c, mesh, source.config, source.tokenizer),
+    learner_parts.build_batching(
+      c, mesh, source.config, source.tokenizer, teacher_config
+    ),
     Sampler(
       model, source.tokenizer, sampling_mesh, rules, c.rollout, shares_base
     ),
     c.seed,
+    teacher,
   )
 
 

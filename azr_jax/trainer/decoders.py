@@ -61,9 +61,20 @@ def learner_mesh(
 
 
 def build_policy_model(
-  c: TrainSettings, config: ModelConfig, mesh: Mesh
+  c: TrainSettings,
+  config: ModelConfig,
+  mesh: Mesh,
+  teacher: types.Params | None = None,
 ) -> transformer.Transformer:
-  """Builds the decoder of a policy that is sampled and trained on a mesh."""
+  """Builds the decoder of a policy that is sampled and trained on a mesh.
+
+  Args:
+    c: the run's settings.
+    config: the decoder's shape.
+    mesh: the learner's mesh.
+    teacher: the parameters of a teacher that is another model, as sharded
+      shapes.
+  """
   sampling_mesh = layout.rollout_mesh(c.rollout.mesh, mesh, config.experts)
   is_shared = frozen.is_shared(
     c.lora, c.rollout, c.model.dtype, mesh, sampling_mesh
@@ -79,6 +90,7 @@ def build_policy_model(
     state_size=state_size(c.model, c.optimizer),
     critic_size=critic_size(c),
     reference=c.keeps_reference,
+    teacher_bytes=layout.shard_bytes(teacher),
     lora=c.lora,
   )
   return frozen.arranged(c, model, mesh) if is_shared else model
@@ -133,6 +145,7 @@ def build_model(
   state_size: float = remat_lib.STATE_SIZE,
   critic_size: float = 0.0,
   reference: bool = False,
+  teacher_bytes: int = 0,
   lora: LoraSettings = _ALL_TRAINED,
 ) -> transformer.Transformer:
   """Builds a decoder, for computing on a mesh.
@@ -148,6 +161,7 @@ def build_model(
     state_size: bytes of a trained parameter and its moments.
     critic_size: the same of a critic of this shape; 0 without a critic.
     reference: whether a reference policy is kept.
+    teacher_bytes: bytes on each device of a teacher that is another model.
     lora: section `lora` of the configuration.
 
   Raises:
@@ -172,6 +186,7 @@ def build_model(
     state_size=state_size,
     critic_size=critic_size,
     reference=reference,
+    teacher_bytes=teacher_bytes,
     row_length=rows.row_length if rows and whole else 0,
     trained=trained,
     base_bytes=lora.base_bytes(config, model.dtype),

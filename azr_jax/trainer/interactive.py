@@ -82,7 +82,8 @@ class Model:
     """Initializes the optimizer. Nothing is compiled yet.
 
     Args:
-      experiment: the experiment from `build.build`, without a KL penalty.
+      experiment: the experiment from `build.build`, without a KL penalty. Its
+        teacher, if it is another model, is loaded.
       base: the frozen parameters; {} if all are trained.
       trained: the initial values of the others. They are donated.
       writer: writes prompts.
@@ -90,7 +91,7 @@ class Model:
     """
     self._experiment = experiment
     self._writer, self._prefill = writer, prefill
-    self._fixed = Fixed(base)
+    self._fixed = Fixed(base, teacher=experiment.load_teacher())
     self._state = experiment.learner.init(trained)
     self._trainable: Trainable | None = None
     self._calls = 0

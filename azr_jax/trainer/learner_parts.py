@@ -32,9 +32,19 @@ from azr_jax.trainer.teacher_prompts import TeacherPrompts
 
 
 def build_learner(
-  c: TrainSettings, model: transformer.Transformer, mesh: Mesh
+  c: TrainSettings,
+  model: transformer.Transformer,
+  mesh: Mesh,
+  teacher: transformer.Transformer | None = None,
 ) -> Learner:
-  """Builds the policy's learner, with a critic if the estimator needs one."""
+  """Builds the policy's learner, with a critic if the estimator needs one.
+
+  Args:
+    c: the run's settings.
+    model: the policy's decoder.
+    mesh: the mesh of state and batch.
+    teacher: the decoder of a teacher that is another model.
+  """
   critic = None
   if c.learner.estimator == advantages.GAE:
     critic = learner_lib.CriticParts(
@@ -56,7 +66,7 @@ def build_learner(
   options = c.compiler.options(mesh)
   return learner_lib.make(
     model,
-    build_policy_loss(c, model, mesh),
+    build_policy_loss(c, model, mesh, teacher),
     make_optimizer(**vars(c.optimizer), draws=Draws(c.seed)),
     mesh,
     c.sharding.rules(),
@@ -72,9 +82,15 @@ def build_learner(
 
 
 def build_policy_loss(
-  c: TrainSettings, model: transformer.Transformer, mesh: Mesh
+  c: TrainSettings,
+  model: transformer.Transformer,
+  mesh: Mesh,
+  teacher: transformer.Transformer | None = None,
 ) -> objective.MicroLoss:
-  """Builds the loss that `learner` and `rollout.temperature` describe."""
+  """Builds the loss that `learner`, `distill` and the temperature describe.
+
+  The arguments are those of `build_learner`.
+  """
   learner = c.learner
   return objective.make_policy_loss(
     model,
@@ -88,7 +104,7 @@ def build_policy_loss(
     ratio_to=learner.ratio_to,
     correct=corrections.make(c.correction, learner.corrections),
     distill=distillation.make(
-      model,
+      teacher or model,
       loss=c.distill.loss,
       weight=c.distill.weight,
       policy_weight=c.distill.policy_weight,
@@ -160,9 +176,21 @@ def replay_of(
 
 
 def build_batching(
-  c: TrainSettings, mesh: Mesh, config: ModelConfig, tokenizer: Tokenizer
+  c: TrainSettings,
+  mesh: Mesh,
+  config: ModelConfig,
+  tokenizer: Tokenizer,
+  teacher: ModelConfig | None = None,
 ) -> Batching:
-  """Builds the host's part of a step between rollouts and update."""
+  """Builds the host's part of a step between rollouts and update.
+
+  Args:
+    c: the run's settings.
+    mesh: the mesh of the batch.
+    config: the policy's config.
+    tokenizer: the policy's tokenizer.
+    teacher: the config of a teacher that is another model.
+  """
   learner = c.learner
   return Batching(
     functools.partial(
@@ -186,12 +214,12 @@ def build_batching(
     minibatches=learner.minibatches,
     seed=c.seed,
     replay=replay_of(c, config),
-    teacher=_build_teacher(c, tokenizer),
+    teacher=_build_teacher(c, tokenizer, (teacher or config).vocab_size),
   )
 
 
 def _build_teacher(
-  c: TrainSettings, tokenizer: Tokenizer
+  c: TrainSettings, tokenizer: Tokenizer, vocab_size: int
 ) -> TeacherPrompts | None:
   """Builds the writer of the teacher's prompts; None without distillation."""
   distill = c.distill
@@ -204,4 +232,6 @@ def _build_teacher(
     distill.success_reward,
     distill.text_tokens,
     c.teacher_row_length,
+    vocab_size,
+    reads_all=bool(distill.other_model),
   )

@@ -17,7 +17,10 @@ _LENGTHS = "config.rollout.prompt_buckets or config.rollout.max_tokens"
 
 
 def announce_model(
-  source: ModelSource, longest: int, keys: str = _LENGTHS
+  source: ModelSource,
+  longest: int,
+  keys: str = _LENGTHS,
+  name: str = "the model",
 ) -> None:
   """Prints the model's notes, and a warning if sequences may be too long.
 
@@ -28,6 +31,7 @@ def announce_model(
     longest: tokens of the longest prompt and response together. 0 if the
       command itself respects the model's maximum.
     keys: the settings to lower if sequences are too long.
+    name: what the warning calls the model.
   """
   if jax.process_index():
     return
@@ -36,7 +40,7 @@ def announce_model(
   limit = source.config.max_positions
   if longest > limit:
     print_status(
-      f"warning: sequences may reach {longest} tokens, but the model has "
+      f"warning: sequences may reach {longest} tokens, but {name} has "
       f"max_position_embeddings={limit} and is unreliable beyond: lower {keys}"
     )
 

@@ -253,6 +253,7 @@ def training_state(
   )
   base, origin = base_params(experiment, run.folder, start)
   frozen.pin(base, origin, run)
+  teacher = experiment.load_teacher()
   if step:
     reference = None
     if has_reference:
@@ -261,14 +262,14 @@ def training_state(
         make_reference(*initial_params(experiment, start, with_critic=False))
       )
     state, system = checkpoints.restore(step, experiment.learner.abstract)
-    return state, Fixed(base, reference), system
+    return state, Fixed(base, reference, teacher), system
   if experiment.settings.shared.train.keep_moments:
     state = _next_stage(experiment, start)
     reference = make_reference(state.params) if has_reference else None
-    return state, Fixed(base, reference), {}
+    return state, Fixed(base, reference, teacher), {}
   params = initial_params(experiment, start, with_critic=True)
   reference = make_reference(params[0]) if has_reference else None
-  return experiment.learner.init(*params), Fixed(base, reference), {}
+  return experiment.learner.init(*params), Fixed(base, reference, teacher), {}
 
 
 def _next_stage(experiment: Experiment, step: int) -> learner_lib.State:

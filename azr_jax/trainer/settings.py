@@ -127,12 +127,12 @@ class TrainSettings(Settings):
         f"={self.learner.row_length}: expected at least the longest sequence, "
         f"rollout.prompt_buckets[-1] + rollout.max_tokens = {longest}",
       )
-    longest += self.distill.text_tokens
+    longest += self.distill.added_tokens
     if self.distill.weight and self.teacher_row_length < longest:
       raise Invalid(
         "distill.row_length",
         f"={self.distill.row_length}: expected 0, or at least the longest "
-        f"sequence and distill.text_tokens = {longest}",
+        f"sequence and what distill.context adds = {longest}",
       )
 
   def _check_critic_source(self) -> None:

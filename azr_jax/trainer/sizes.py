@@ -288,10 +288,11 @@ def check_update(
   may_choose: bool = True,
   base: Params | None = None,
   keeps_reference: bool = False,
+  teacher: Params | None = None,
 ) -> int:
   """Checks that an update fits; returns the bytes of its state per device.
 
-  The bytes include those of a frozen base.
+  The bytes include those of a frozen base and of a teacher.
 
   Args:
     learner: rows and chunks of the learner.
@@ -302,12 +303,14 @@ def check_update(
     may_choose: False for a run that started with these settings.
     base: the frozen parameters, as sharded shapes.
     keeps_reference: whether a copy of the initial parameters is kept.
+    teacher: the parameters of a teacher that is another model, as sharded
+      shapes.
 
   Raises:
     MemoryError: an update cannot possibly fit.
   """
   params_bytes = layout.shard_bytes(state.params)
-  state_bytes = layout.shard_bytes(state) + layout.shard_bytes(base or {})
+  state_bytes = layout.shard_bytes((state, base, teacher))
   if keeps_reference:
     state_bytes += params_bytes
   rows = mesh_lib.padded_rows(learner.micro_rows, mesh)

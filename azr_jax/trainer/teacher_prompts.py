@@ -1,7 +1,8 @@
 """Adds feedback, an answer or a solution to prompts, for the teacher to read.
 
-The added text stands where the question ends (`types.Prompt.question_end`), or
-in front of the prompt if its end is unknown.
+A teacher that is another model also reads responses without such a text, behind
+the policy's own prompt. The added text stands where the question ends
+(`types.Prompt.question_end`), or in front of the prompt if its end is unknown.
 """
 
 import dataclasses
@@ -13,6 +14,7 @@ from azr_jax import types
 from azr_jax.learner.distillation import FEEDBACK, REFERENCE, SUCCESS, TEXT
 from azr_jax.learner.packing import TrainingExample
 from azr_jax.models.tokenizers import Tokenizer
+from azr_jax.text import excerpts
 
 # What stands in place of the middle of a text that is too long.
 _GAP = "\n...\n"
@@ -32,6 +34,9 @@ class TeacherPrompts:
     success_reward: reward from which on a response is successful.
     text_tokens: maximum tokens that a prompt adds.
     row_length: tokens of a packed row.
+    vocab_size: number of ids that the teacher has embeddings for. It reads no
+      response with another id.
+    reads_all: whether a teacher reads responses without a text, too.
   """
 
   tokenizer: Tokenizer
@@ -40,6 +45,8 @@ class TeacherPrompts:
   success_reward: float
   text_tokens: int
   row_length: int
+  vocab_size: int
+  reads_all: bool = False
 
   def added(
     self,
@@ -64,11 +71,12 @@ class TeacherPrompts:
         if key not in prompts:
           prompts[key] = self._prompt_ids(one.prompt, context, text)
         ids = prompts[key]
+      if ids is None and self.reads_all:
+        ids = one.prompt.token_ids
       teacher_ids = None
-      if ids is not None:
-        teacher_ids = np.concatenate(
-          [np.asarray(ids, np.int32), one.completion.token_ids]
-        )
+      completion = one.completion.token_ids
+      if ids is not None and completion.max(initial=0) < self.vocab_size:
+        teacher_ids = np.concatenate([np.asarray(ids, np.int32), completion])
       found.append(dataclasses.replace(sequence, teacher_ids=teacher_ids))
     return found
 
@@ -111,7 +119,10 @@ class TeacherPrompts:
     kept = len(text)
     for _ in range(_MAX_CUTS):
       ids = self.tokenizer.encode_prompt(
-        _inserted(prompt, template.replace(TEXT, _cut(text, kept)))
+        _inserted(
+          prompt,
+          template.replace(TEXT, excerpts.without_middle(text, kept, _GAP)),
+        )
       )
       if len(ids) <= longest:
         return ids
@@ -119,14 +130,6 @@ class TeacherPrompts:
       share = self.text_tokens / (len(ids) - len(prompt.token_ids))
       kept = int(0.9 * share * kept)
     return None
-
-
-def _cut(text: str, kept: int) -> str:
-  """Returns a text without its middle, so that `kept` characters remain."""
-  if kept >= len(text):
-    return text
-  half = kept // 2
-  return text[:half] + _GAP + text[len(text) - half :]
 
 
 def _inserted(prompt: types.Prompt, text: str) -> str:

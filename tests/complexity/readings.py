@@ -310,4 +310,4 @@ def read_symbench(text: str) -> None:
 
 def read_countdown(text: str, mode: str) -> None:
   """Grades a response to a puzzle."""
-  countdown.verify(_PUZZLE, text, mode)
+  countdown.explain(_PUZZLE, text, mode)

@@ -426,6 +426,38 @@ def test_induction_needs_every_case(executor):
   assert not induce(executor, code)
 
 
+@pytest.mark.parametrize(
+  "body, said",
+  [
+    ("return x + 1", ""),
+    ("return x", "f(1) returns 1, but should return 2."),
+    ("return x + 1 if x < 2 else x", "f(2) returns 2, but should return 3."),
+    ("if x == 2: raise KeyError", "f(1) returns None, but should return 2."),
+    (
+      "if x == 2: raise KeyError\n  return x + 1",
+      "f(2) fails with KeyError, but should return 3.",
+    ),
+    ("return (", "f(1) fails with SyntaxError, but should return 2."),
+  ],
+)
+def test_the_first_failing_case_of_a_program_is_told(executor, body, said):
+  code = f"def f(x):\n  {body}"
+  future = programs.explain_induction(executor, code, ["1", "2"], ["2", "3"])
+  assert future.result(60) == (Outcome.of(not said), said)
+
+
+def test_what_a_wrong_input_leads_to_is_told(executor):
+  answers = ["2", "5", "'a'", None, "lambda: 1"]
+  found = programs.explain_abduction(executor, PLUS, "3", answers).result(60)
+  assert [one.said for one in found] == [
+    "",
+    "f(5) returns 6, but should return 3.",
+    "f('a') fails with TypeError, but should return 3.",
+    "There is no final answer.",
+    "The final answer lambda: 1 is wrong.",
+  ]
+
+
 def test_induction_needs_as_many_outputs(executor):
   with pytest.raises(ValueError, match="2 inputs and 1 outputs"):
     programs.submit_induction(executor, PLUS, ["1", "2"], ["2"])
@@ -464,6 +496,8 @@ def test_a_limit_of_time_is_told_apart_from_a_wrong_answer(impatient):
   assert deduced.result(60) is Outcome.INCORRECT
   induced = programs.submit_induction(impatient, wait, ["1", "9"], ["2", "10"])
   assert induced.result(60) is Outcome.TIMEOUT
+  told = programs.explain_induction(impatient, wait, ["1", "9"], ["2", "10"])
+  assert told.result(60).said.startswith("f(9) does not end in time")
   # A wrong value before the limit proves the program wrong.
   induced = programs.submit_induction(impatient, wait, ["1", "9"], ["3", "10"])
   assert induced.result(60) is Outcome.INCORRECT

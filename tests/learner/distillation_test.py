@@ -20,6 +20,22 @@ from azr_jax.parallel import mesh as mesh_lib
 
 # Weights of distillation and of the estimator's advantages.
 WEIGHT, POLICY_WEIGHT = 0.5, 0.25
+# Teachers of another shape, with embeddings padded to more or fewer rows.
+WIDER, SMALLER = (
+  transformer.Transformer(
+    dataclasses.replace(
+      CONFIG,
+      vocab_size=vocab_size,
+      hidden_size=48,
+      num_layers=1,
+      num_heads=6,
+      num_kv_heads=3,
+      mlp_size=40,
+      tie_embeddings=False,
+    )
+  )
+  for vocab_size in (72, 56)
+)
 # All batches have the same shape, so that each loss is compiled once.
 ROWS, ROW, TEACHER_ROW = 6, 28, 48
 
@@ -55,7 +71,9 @@ def batch_of(items, max_sequences_per_row=32):
   )
 
 
-def loss_of(loss, mesh=None, model=MODEL, teacher="policy", top_k=0):
+def loss_of(
+  loss, mesh=None, model=MODEL, teacher="policy", top_k=0, read_by=None
+):
   settings = LearnerSettings()
   return objective.make_policy_loss(
     model,
@@ -64,7 +82,7 @@ def loss_of(loss, mesh=None, model=MODEL, teacher="policy", top_k=0):
     chunk_tokens=16,
     mesh=mesh,
     distill=distillation.make(
-      model,
+      read_by or model,
       loss=loss,
       weight=WEIGHT,
       policy_weight=POLICY_WEIGHT,
@@ -84,21 +102,22 @@ def gradient_of(loss, mesh=None, model=MODEL, **options):
   return jax.jit(jax.value_and_grad(loss_fn, has_aux=True))
 
 
-def logps(params, ids):
+def logps(params, ids, model=MODEL, vocab_size=CONFIG.vocab_size):
   """Returns log-probabilities [S, V] behind each id but the last."""
-  hidden, _ = MODEL.apply(
+  hidden, _ = model.apply(
     {"params": params},
     jnp.asarray(ids[None, :-1]),
     jnp.arange(len(ids) - 1)[None],
     jnp.ones((1, len(ids) - 1), jnp.int32),
   )
-  logits = hidden[0] @ transformer.unembedding(params, CONFIG)
-  return jax.nn.log_softmax(logits)
+  logits = hidden[0] @ transformer.unembedding(params, model.config)
+  return jax.nn.log_softmax(logits[:, :vocab_size])
 
 
-def by_definition(loss, items, params, teacher_params):
+def by_definition(loss, items, params, teacher_params, read_by=MODEL):
   """Returns the loss of sequences that are read one by one."""
   total = 0.0
+  vocab_size = min(CONFIG.vocab_size, read_by.config.vocab_size)
   for item in items:
     own = logps(params, item.token_ids)
     targets = item.token_ids[1:]
@@ -109,19 +128,24 @@ def by_definition(loss, items, params, teacher_params):
     if item.teacher_ids is not None:
       # The completion begins at the third id: the same last ids for both.
       count = len(targets) - 2
-      theirs = logps(teacher_params, item.teacher_ids)[-count:]
+      theirs = logps(teacher_params, item.teacher_ids, read_by, vocab_size)
+      theirs = theirs[-count:]
       theirs = jax.lax.stop_gradient(theirs)
       if loss == "policy_gradient":
         their = jnp.take_along_axis(theirs, targets[-count:, None], 1)[:, 0]
         gain = jax.lax.stop_gradient(their - chosen[-count:])
         advantages = advantages.at[-count:].add(WEIGHT * gain)
       else:
-        p, q = own[-count:], theirs
+        p = logps(params, item.token_ids, vocab_size=vocab_size)[-count:]
+        pairs = [(1.0, p, theirs)]
         if loss == "forward_kl":
-          p, q = q, p
-        values = values.at[-count:].set(
-          WEIGHT * jnp.sum(jnp.exp(p) * (p - q), -1)
-        )
+          pairs = [(1.0, theirs, p)]
+        if loss == "jensen_shannon":
+          middle = jnp.log((jnp.exp(p) + jnp.exp(theirs)) / 2)
+          pairs = [(0.5, p, middle), (0.5, theirs, middle)]
+        for share, a, b in pairs:
+          kl = jnp.sum(jnp.exp(a) * (a - b), -1)
+          values = values.at[-count:].add(WEIGHT * share * kl)
     values = values - advantages * chosen
     total += jnp.sum(mask * values) / (len(items) * mask.sum())
   return total
@@ -131,10 +155,11 @@ def by_definition(loss, items, params, teacher_params):
   "loss, teacher",
   [
     ("reverse_kl", "initial"),
-    pytest.param("policy_gradient", "initial", marks=pytest.mark.slow),
-    pytest.param("forward_kl", "policy", marks=pytest.mark.slow),
+    ("policy_gradient", "initial"),
+    ("forward_kl", "policy"),
   ],
 )
+@pytest.mark.slow  # `test_a_teacher_may_have_another_shape` is as strict.
 def test_the_gradient_of_packed_rows_is_that_of_the_definition(loss, teacher):
   items = examples()
   params, other = init(jax.random.key(0)), init(jax.random.key(1))
@@ -157,6 +182,41 @@ def test_the_gradient_of_packed_rows_is_that_of_the_definition(loss, teacher):
   assert np.isfinite(value)
 
 
+@pytest.mark.parametrize(
+  "loss, other",
+  [
+    ("reverse_kl", SMALLER),
+    pytest.param("forward_kl", WIDER, marks=pytest.mark.slow),
+    pytest.param("jensen_shannon", WIDER, marks=pytest.mark.slow),
+    pytest.param("policy_gradient", WIDER, marks=pytest.mark.slow),
+  ],
+)
+def test_a_teacher_may_have_another_shape(loss, other):
+  """Ids that only one embedding has are left out of both distributions."""
+  fewest = min(CONFIG.vocab_size, other.config.vocab_size)
+  items = [
+    dataclasses.replace(
+      item,
+      token_ids=item.token_ids % fewest,
+      teacher_ids=None
+      if item.teacher_ids is None
+      else item.teacher_ids % fewest,
+    )
+    for item in examples()
+  ]
+  params = init(jax.random.key(0))
+  read = transformer.init_params(other, jax.random.key(1))
+  gradient = gradient_of(loss, teacher="another", read_by=other)
+  _, grads = gradient(params, batch_of(items), Fixed(teacher=read))
+
+  @jax.jit
+  @jax.grad
+  def definition(params):
+    return by_definition(loss, items, params, read, other)
+
+  close(grads, definition(params))
+
+
 def test_rows_of_any_packing_have_the_same_gradient():
   items = examples()
   params = init(jax.random.key(0))
@@ -169,18 +229,31 @@ def test_rows_of_any_packing_have_the_same_gradient():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", ["reverse_kl", "policy_gradient"])
-def test_eight_devices_equal_one(loss):
+@pytest.mark.parametrize(
+  "loss, other",
+  [
+    ("reverse_kl", None),
+    ("policy_gradient", None),
+    ("jensen_shannon", WIDER),
+  ],
+)
+def test_eight_devices_equal_one(loss, other):
   """Rows are split over four devices, the vocabulary over two."""
   items = examples()
   params = init(jax.random.key(0))
-  batch = batch_of(items)
-  (value, _), grads = gradient_of(loss)(params, batch, Fixed())
+  batch, fixed, options = batch_of(items), Fixed(), {}
+  if other is not None:
+    read = transformer.init_params(other, jax.random.key(1))
+    fixed = Fixed(teacher=read)
+    options = {"teacher": "another", "read_by": other}
+  gradient = gradient_of(loss, **options)
+  (value, _), grads = gradient(params, batch, fixed)
   mesh = mesh_lib.make_mesh({"tensor": 2, "context": 4})
   shardings = mesh_lib.token_sharding(mesh)
   placed = jax.tree.map(lambda x: jax.device_put(x, shardings), batch)
-  (other, _), others = gradient_of(loss, mesh)(params, placed, Fixed())
-  np.testing.assert_allclose(other, value, rtol=1e-5)
+  gradient = gradient_of(loss, mesh, **options)
+  (found, _), others = gradient(params, placed, fixed)
+  np.testing.assert_allclose(found, value, rtol=1e-5)
   close(grads, others)
 
 
@@ -216,9 +289,20 @@ def test_the_policy_gradient_is_on_average_the_reverse_kl_s():
     ({"top_k": 3, "loss": "policy_gradient"}, "top_k"),
     ({"policy_weight": 0.0}, "policy_weight"),
     ({"context": ()}, "context"),
+    ({"context": (), "teacher": "initial"}, "context"),
+    ({"teacher": ""}, "teacher"),
     ({"feedback_text": "no place"}, "feedback_text"),
   ],
 )
 def test_settings_without_effect_are_refused(changes, key):
   with pytest.raises(Invalid, match=f"^{key}=.*: expected"):
     DistillSettings(**changes)
+
+
+def test_a_teacher_that_adds_nothing_has_rows_of_the_policy():
+  told = DistillSettings(weight=1.0, teacher="hf:A/B", text_tokens=100)
+  assert told.longest_row(40) == 144
+  plain = dataclasses.replace(told, context=())
+  assert plain.longest_row(40) == 40 and plain.other_model == "hf:A/B"
+  assert dataclasses.replace(told, weight=0.0).other_model == ""
+  assert dataclasses.replace(told, teacher="initial").other_model == ""

@@ -174,6 +174,8 @@ def test_a_known_unsolvable_or_held_out_puzzle_is_refused():
       return prompts.format_response("", texts.get(self.made, "[7 50 2] 59"))
 
   collected = scripted.collect(closed_loop(), Repeating(), 1)
+  said = {t.feedback for t in collected.trajectories}
+  assert "Rejected: The puzzle exists already." in said
   rejected = {
     name.partition("/rejected_")[2]: count
     for name, count in collected.metrics.items()

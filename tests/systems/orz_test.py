@@ -128,7 +128,7 @@ def test_a_truncated_answer_is_incorrect_or_graded(system):
     )
     assert [t.reward for t in collected.trajectories] == rewards * 4
     for t in collected.trajectories:
-      assert ("wrong" in t.feedback) is (t.reward == 0)
+      assert ("final answer" in t.feedback) is (t.reward == 0)
       assert t.reference == t.prompt.task.answer
     groups = [t.group_id for t in collected.trajectories]
     assert groups == [("solve", i) for i in range(4) for _ in range(3)]

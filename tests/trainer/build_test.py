@@ -1,11 +1,17 @@
 """Layouts that do not fit the devices, and the memory that remat plans for."""
 
+import re
+
 import pytest
 
 from azr_jax.configs import countdown, orz, sft
+from azr_jax.lab.compile import programs
 from azr_jax.models import load, presets
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.trainer import build, decoders, settings
+from azr_jax.rollout import layout
+from azr_jax.trainer import build, decoders, settings, teachers
+
+AZR_TINY = "azr-tiny"
 
 
 @pytest.mark.parametrize(
@@ -73,6 +79,53 @@ def test_a_policy_shares_memory_with_its_sampler_and_other_models(
   assert held["sampler_bytes"] is None
   rows = mesh_lib.padded_rows(c.learner.micro_rows, mesh)
   assert held["tokens"] == rows * c.learner.row_length
+
+
+@pytest.mark.parametrize(
+  "teacher, expected",
+  [
+    (
+      "embedded:azr-tiny",
+      r"a model with the policy's vocabulary, but id \d+ is '.*' there and ",
+    ),
+    ("inital", r"one of \('policy', 'initial'\), or a model \(.*embedded:"),
+  ],
+)
+def test_a_teacher_that_cannot_read_is_refused_in_one_line(teacher, expected):
+  config = orz.get_config("tiny")
+  config.distill.update(weight=1.0, teacher=teacher)
+  with pytest.raises(ValueError) as caught:
+    build.build(settings.read_train(config))
+  found = str(caught.value)
+  start = f"config.distill.teacher={teacher!r}: expected "
+  assert re.match(re.escape(start) + expected, found) and "\n" not in found
+
+
+def test_a_teacher_counts_beside_the_policy(monkeypatch):
+  """Of each part, a device holds what the sharding rules say."""
+  config = countdown.get_config("tiny")
+  config.mesh.update(data=2, fsdp=4, tensor=1)
+  made = []
+  for weight in (0.0, 1.0):
+    config.distill.update(weight=weight, teacher="random:moe-tiny")
+    c = settings.read_train(config).shared
+    mesh = decoders.learner_mesh(c)
+    made.append(programs.start_programs(c, presets.PRESETS[AZR_TINY], mesh))
+  _, params = teachers.build(
+    c, teachers.config_of(c.distill, c.model.cache_dir), mesh
+  )
+  count = presets.parameter_count(presets.PRESETS["moe-tiny"])
+  held = layout.shard_bytes(params)
+  assert 4 * count / 4 <= held < 1.1 * 4 * count / 4
+  for without, beside in zip(*made, strict=True):
+    assert beside.resident_bytes == without.resident_bytes + held
+  asked = memory_held(
+    monkeypatch,
+    lambda: decoders.build_policy_model(
+      c, presets.PRESETS[AZR_TINY], mesh, params
+    ),
+  )
+  assert asked["teacher_bytes"] == held
 
 
 @pytest.mark.parametrize("is_trained", [True, False])

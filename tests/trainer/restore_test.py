@@ -3,6 +3,7 @@
 import contextlib
 
 import jax
+import jax.numpy as jnp
 import pytest
 from restored_state import same
 from typed import instance_of
@@ -33,11 +34,21 @@ def opened(folder):
       yield run, checkpoints
 
 
-@pytest.mark.parametrize("kl_coef, loads", [(0.0, 0), (0.1, 1)])
+@pytest.mark.parametrize(
+  "kl_coef, loads, teacher",
+  [(0.0, 0, "policy"), (0.1, 1, "policy"), (0.0, 0, "random:moe-tiny")],
+)
 def test_a_resumed_run_loads_its_start_for_a_reference_only(
-  tmp_path, monkeypatch, kl_coef, loads
+  tmp_path, monkeypatch, kl_coef, loads, teacher
 ):
-  experiment = experiment_of(**{"learner.kl_coef": kl_coef})
+  experiment = experiment_of(
+    **{
+      "learner.kl_coef": kl_coef,
+      "distill.weight": 1.0,
+      "distill.teacher": teacher,
+      "model.dtype": "float32" if kl_coef else "bfloat16",
+    }
+  )
   loaded = []
   load_trained = Experiment.load_trained
 
@@ -65,6 +76,10 @@ def test_a_resumed_run_loads_its_start_for_a_reference_only(
     reference = fixed.reference
     assert same(reference, state.params)
     assert same(fixed_again.reference, reference)
+  assert (fixed.teacher is None) == (teacher == "policy")
+  if fixed.teacher is not None:
+    assert same(fixed_again.teacher, fixed.teacher)
+    assert fixed.teacher["embedding"].dtype == jnp.bfloat16
 
 
 def test_a_run_to_start_from_is_named_and_not_made(tmp_path):

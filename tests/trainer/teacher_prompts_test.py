@@ -16,9 +16,11 @@ TEMPLATES = {name: f" ({name}: {{text}})" for name in ("feedback", "reference")}
 TEMPLATES["success"] = " (like {text})"
 
 
-def teacher(*context, text_tokens=100):
+def teacher(*context, text_tokens=100, vocab_size=128, reads_all=False):
   return TeacherPrompts(
-    letters.Letters(), context, TEMPLATES, 1.0, text_tokens, 400
+    *(letters.Letters(), context, TEMPLATES, 1.0, text_tokens, 400),
+    vocab_size=vocab_size,
+    reads_all=reads_all,
   )
 
 
@@ -69,6 +71,18 @@ def test_a_response_out_of_the_loss_is_only_an_example():
   right = response("3", reward=1.0, in_loss=False)
   [found] = read(teacher("success"), right, response("5"))
   assert found == "1+2? (like 3)\nAssistant: <think>5\0"
+
+
+def test_another_model_reads_every_response_that_it_has_embeddings_for():
+  told, right = response(feedback="no"), response("3", reward=1.0)
+  other = teacher("feedback", reads_all=True)
+  assert read(other, told, right) == [
+    "1+2? (feedback: no)\nAssistant: <think>4\0",
+    f"{TEXT}3\0",
+  ]
+  assert read(teacher(reads_all=True), told) == [f"{TEXT}4\0"]
+  few = teacher("feedback", reads_all=True, vocab_size=ord("4"))
+  assert read(few, told, right) == [None, f"{TEXT}3\0"]
 
 
 @pytest.mark.parametrize("text_tokens", [20, 40, 200])

@@ -139,6 +139,10 @@ class EndlessTokenizer:
     del piece
     return None
 
+  def vocabulary(self) -> dict[int, str]:
+    """Returns {}: no id has a text."""
+    return {}
+
   def apply_chat_template(
     self,
     messages: str | Sequence[Message],

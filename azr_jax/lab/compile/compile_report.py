@@ -32,7 +32,7 @@ from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout import layout
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.rollout.shapes import slot_counts
-from azr_jax.trainer import decoders
+from azr_jax.trainer import decoders, teachers
 from azr_jax.trainer.settings import ExperimentSettings, TrainSettings
 
 # Device memory that the compiler reserves for itself.
@@ -149,13 +149,16 @@ def _estimate(
   update: compiled.Compiled | None,
 ) -> roofline.StepBounds:
   """Returns the estimate of a step; `update` is None if it is not compiled."""
+  _, teacher = teachers.build(
+    c, teachers.config_of(c.distill, c.model.cache_dir), mesh
+  )
   return roofline.estimate(
     c,
     config,
     chip,
     mesh.size,
     shapes.tensor * shapes.expert,
-    decoders.build_policy_model(c, config, mesh).remat,
+    decoders.build_policy_model(c, config, mesh, teacher).remat,
     shapes.rows,
     load,
     {} if update is None else update.collectives,

@@ -25,7 +25,7 @@ from azr_jax.learner.train_state import TrainState
 from azr_jax.models import transformer
 from azr_jax.models.config import ModelConfig
 from azr_jax.parallel import mesh as mesh_lib
-from azr_jax.trainer import decoders, learner_parts
+from azr_jax.trainer import decoders, learner_parts, teachers
 from azr_jax.trainer.settings import TrainSettings
 
 
@@ -43,12 +43,10 @@ def start_programs(
     config: the model's config.
     mesh: a mesh of real devices, or of the devices of a topology.
   """
-  model = decoders.build_policy_model(c, config, mesh)
-  learner = learner_parts.build_learner(c, model, mesh)
+  _, learner, fixed = _built(c, config, mesh)
   state = learner.abstract
   policy, programs = state, []
-  reference_bytes = device_bytes(_reference(c, learner))
-  resident_bytes = reference_bytes + device_bytes(learner.base)
+  resident_bytes = device_bytes(fixed)
   if isinstance(state, ActorCritic):
     policy, critic = state.policy, state.critic
     copy, init_critic = learner.copy_to_critic, learner.init_critic
@@ -69,11 +67,7 @@ def start_programs(
       lambda: learner.init_policy.lower(policy.params),
       resident_bytes,
     ),
-    Program(
-      "restore",
-      None,
-      device_bytes((state, learner.base)) + reference_bytes,
-    ),
+    Program("restore", None, device_bytes((state, fixed))),
   ]
 
 
@@ -90,8 +84,7 @@ def make_programs(
     config: the model's config.
     mesh: a mesh of real devices, or of the devices of a topology.
   """
-  model = decoders.build_policy_model(c, config, mesh)
-  learner = learner_parts.build_learner(c, model, mesh)
+  model, learner, fixed = _built(c, config, mesh)
   state = learner.abstract
   critic = None
   if isinstance(state, ActorCritic):
@@ -104,9 +97,9 @@ def make_programs(
     *(c.learner.row_length, mesh, learner_parts.replay_of(c, model.config)),
     c.teacher_row_length,
   )
-  fixed = objective.Fixed(learner.base, _reference(c, learner))
   whole = fixed.whole(policy.params)
-  other_bytes = device_bytes(critic) + device_bytes(fixed.reference)
+  others = fixed.reference, fixed.teacher
+  other_bytes = device_bytes((critic, others))
   sampling = sampling_programs.abstract_sampling(c, model, mesh)
   # A base that the sampler shares is among its parameters.
   own_bytes = device_bytes(fixed.base)
@@ -121,7 +114,7 @@ def make_programs(
   score = _lower_score(c, model, whole, batch, mesh)
   programs.append(Program("score", score, opt_bytes))
   if critic is not None:
-    policy_bytes = device_bytes(policy) + device_bytes(fixed.reference)
+    policy_bytes = device_bytes((policy, others))
     uses_reference = c.learner.kl_reward_coef > 0
     programs += _critic_programs(
       learner, critic, batch, fixed, policy_bytes, uses_reference
@@ -152,6 +145,19 @@ def make_programs(
     )
   )
   return programs
+
+
+def _built(
+  c: TrainSettings, config: ModelConfig, mesh: Mesh
+) -> tuple[transformer.Transformer, learner_lib.Learner, objective.Fixed]:
+  """Returns decoder and learner, and the abstract parameters beside them."""
+  teacher, params = teachers.build(
+    c, teachers.config_of(c.distill, c.model.cache_dir), mesh
+  )
+  model = decoders.build_policy_model(c, config, mesh, params)
+  learner = learner_parts.build_learner(c, model, mesh, teacher)
+  fixed = objective.Fixed(learner.base, _reference(c, learner), params)
+  return model, learner, fixed
 
 
 def _row_sharded(x: jax.ShapeDtypeStruct, mesh: Mesh) -> Any:

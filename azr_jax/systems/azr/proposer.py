@@ -64,6 +64,7 @@ class Proposal:
     task: the task; None if the proposal is neither valid nor admitted
       (`extensions/gate.py`).
     rejection: the reason why the proposal is invalid; None if it is valid.
+    detail: what the program does instead, as in `validation.Rejection`.
     formatted: whether the response is well formed.
     instances: fresh instances of a valid environment, for its rollouts and
       its solution.
@@ -83,6 +84,7 @@ class Proposal:
   solved: rewards.Solved | None = None
   duplicate: bool = False
   program_metrics: dict[str, float] = dataclasses.field(default_factory=dict)
+  detail: str = ""
 
   @property
   def earns_reward(self) -> bool:
@@ -333,9 +335,9 @@ def _proposal(
   prompt_builder: PromptBuilder,
 ) -> Proposal:
   """Returns the proposal of a response; rejects tasks too long for a prompt."""
-  task, rejection, instances = None, None, ()
+  task, rejection, detail, instances = None, None, "", ()
   if isinstance(outcome, validation.Rejection):
-    rejection = outcome.reason
+    rejection, detail = outcome.reason, outcome.detail
   else:
     solved: tuple[Task, ...]
     if isinstance(outcome, tuple):
@@ -360,6 +362,7 @@ def _proposal(
     formatted=parsing.well_formatted(
       completion.text, prompt_builder.answer_format
     ),
+    detail=detail,
   )
 
 

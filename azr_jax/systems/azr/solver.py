@@ -33,6 +33,8 @@ class Solution:
       vote was requested.
     computed: whether a correct deduction answer is an expression that computes
       the output instead of the output itself.
+    said: what the executor showed about a wrong answer. "" if a vote decides
+      the outcome.
   """
 
   prompt: types.Prompt
@@ -43,6 +45,7 @@ class Solution:
   truth: Outcome | None = None
   vote: Vote = None
   computed: bool = False
+  said: str = ""
 
   @property
   def correct(self) -> bool:
@@ -131,6 +134,7 @@ async def solve_each(
       truth=solution.grade.outcome,
       vote=solution.grade.vote,
       computed=solution.grade.computed,
+      said=solution.grade.said,
     )
     for prompt, group in zip(prompts, graded, strict=True)
     for solution in group

@@ -12,6 +12,27 @@ from azr_jax.systems.azr.solver import Solution
 from azr_jax.tasks.programs import solving
 from azr_jax.tasks.programs.task import DEDUCTION, PROPOSE, SOLVE
 
+# Why a proposal is invalid, in words.
+_REASONS = {
+  "format": "it does not have the parts that were asked for",
+  "input": "an input is not a literal value, or two inputs are equal",
+  "error": "the program does not run",
+  "no_error": "the program raises no exception",
+  "timeout": "the program does not end in time",
+  "blocked": "the program uses a forbidden module",
+  "nondeterministic": "the program does not always return the same value",
+  "no_output": "the program returns None",
+  "oversize": "the program or a value is too long",
+  "duplicate": "the same task exists already",
+  "unused": "the program does not build on the given functions",
+  "trivial": "the program only returns what a given function returns",
+  "constant": "its instances or their answers do not differ enough",
+  "instance": "an instance is not a literal value",
+  "score": "a score is not a number from 0 to 1",
+  "oracle": "its own answers do not get full marks",
+  "lenient": "wrong answers get full marks",
+}
+
 
 def of_proposals(
   proposals: Sequence[Proposal], rules: RewardRules
@@ -83,7 +104,9 @@ def of_solution(solution: Solution, rules: RewardRules) -> types.Trajectory:
     reward=reward,
     group_id=(solution.task_type, SOLVE),
     metrics=metrics,
-    feedback=collect.feedback(solution.outcome, solution.formatted),
+    feedback=collect.feedback(
+      solution.outcome, solution.formatted, solution.said
+    ),
     reference=solving.reference(solution.task_type, solution.prompt.task),
   )
 
@@ -91,5 +114,6 @@ def of_solution(solution: Solution, rules: RewardRules) -> types.Trajectory:
 def _rejection(proposal: Proposal) -> str:
   """Returns what a teacher reads about a proposal; "" if it is valid."""
   if proposal.rejection:
-    return f"The proposal is invalid: {proposal.rejection}."
+    reason = _REASONS.get(proposal.rejection, proposal.rejection)
+    return f"The proposal is invalid: {reason}. {proposal.detail}".strip()
   return "" if proposal.formatted else "It does not have the required format."

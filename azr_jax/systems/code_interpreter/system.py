@@ -34,7 +34,7 @@ from azr_jax.curricula import improvement_potential
 from azr_jax.curricula.improvement_potential import ONLINE, PassRate
 from azr_jax.curricula.stages import CurriculumStages
 from azr_jax.grading import questions as grading
-from azr_jax.grading.outcome import Outcome
+from azr_jax.grading.outcome import Outcome, of_answer
 from azr_jax.parallel.decode_clock import DecodeClock
 from azr_jax.parallel.shared_jobs import SharedJobs
 from azr_jax.randomness import streams
@@ -318,6 +318,7 @@ class CodeInterpreter(GroupSystem[StepItems]):
       jobs=self.context.jobs,
       tool_runner=self._tool,
     )
+    reference = grading.stored_answer(question.task, question.reference)
     trajectories = []
     for one in graded:
       turns = _turns(policy, one.completion)
@@ -329,7 +330,9 @@ class CodeInterpreter(GroupSystem[StepItems]):
         turn_penalty=settings.rewards.turn_penalty,
         max_turns=settings.rewards.max_turns,
       )
-      trajectories.append(_trajectory(prompt, one, turns, parts, index))
+      trajectories.append(
+        _trajectory(prompt, one, turns, parts, index, reference)
+      )
     return trajectories
 
   def _estimate_pass_rates(self, policy: Policy, step: int) -> list[PassRate]:
@@ -405,6 +408,7 @@ def _trajectory(
   turns: Sequence[str],
   parts: dict[str, float],
   group: int,
+  reference: str,
 ) -> types.Trajectory:
   completion = rollout.completion
   num_turns = len(turns[::2])
@@ -424,6 +428,21 @@ def _trajectory(
       "tokens_per_turn": num_written / num_turns,
       "self_check": float(self_checks.has_self_check(turns)),
     },
-    feedback=collect.feedback(rollout.grade),
-    reference=str(prompt.task.reference),
+    feedback=_feedback(rollout.grade, turns),
+    reference=reference,
   )
+
+
+def _feedback(outcome: Outcome, turns: Sequence[str]) -> str:
+  """Returns what a teacher reads about a conversation; "" if it is correct.
+
+  Args:
+    outcome: the outcome of the final answer.
+    turns: the texts of model turns and tool outputs, alternating.
+  """
+  answer = code_blocks.find_answer(turns[::2][-1])
+  text = collect.feedback(outcome, said=of_answer(outcome, answer).said)
+  if not text or len(turns) == 1:
+    return text
+  output = turns[1::2][-1].removeprefix(code_blocks.OUTPUT_PREFIX).strip()
+  return f"{text} The last output of the code was:\n{output}"

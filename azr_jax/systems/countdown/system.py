@@ -299,7 +299,9 @@ class Countdown(GroupSystem[StepPuzzles]):
             answer_tags.answer_blocks(one.completion.text)
           ),
         },
-        feedback="" if one.grade.correct else f"Rejected: {one.grade.reason}.",
+        feedback=verifier.explain(
+          puzzle, one.completion.text, settings.verifier
+        ),
       )
       for one in graded
     ]
@@ -355,7 +357,7 @@ class Countdown(GroupSystem[StepPuzzles]):
       reward=reward,
       group_id=(PROPOSE, step),
       metrics={"valid": float(is_valid)},
-      feedback="" if is_valid else f"Rejected: {proposal.rejection}.",
+      feedback=proposals.explain(proposal.rejection),
     )
 
   def step_metrics(

@@ -30,7 +30,7 @@ from azr_jax.curricula import bandit, passes
 from azr_jax.curricula.curriculum import Buckets, SampledItem
 from azr_jax.executor.child import libraries
 from azr_jax.grading.mathematics import grader, reward
-from azr_jax.grading.outcome import Outcome
+from azr_jax.grading.outcome import Explained, Outcome, of_answer
 from azr_jax.learner import advantages
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import collect, dynamic_sampling, text_metrics
@@ -192,7 +192,13 @@ class ORZ(GroupSystem[StepItems]):
       jobs=self.context.jobs,
     )
     return [
-      _trajectory(prompt, one.completion, one.grade, index) for one in graded
+      _trajectory(
+        prompt,
+        one.completion,
+        self._explained(one.grade, one.completion),
+        index,
+      )
+      for one in graded
     ]
 
   def observe(self, step: int, taken: StepItems, groups: Groups) -> None:
@@ -213,15 +219,25 @@ class ORZ(GroupSystem[StepItems]):
     self, reference: str, completion: types.Completion
   ) -> "Future[Outcome]":
     """Submits the comparison of a completion's answer with the reference."""
-    settings = self.settings
-    answer = reward.find_answer(
-      completion.text, completion.finish_reason, settings.truncated_grade
-    )
+    settings, answer = self.settings, self._answer(completion)
     return self.context.jobs.submit(
       lambda executor: reward.submit(
         executor, reference, answer, settings.grader
       )
     )
+
+  def _answer(self, completion: types.Completion) -> str | None:
+    """Returns the answer to grade in a completion, or None."""
+    return reward.find_answer(
+      completion.text,
+      completion.finish_reason,
+      self.settings.truncated_grade,
+    )
+
+  def _explained(
+    self, outcome: Outcome, completion: types.Completion
+  ) -> Explained:
+    return of_answer(outcome, self._answer(completion))
 
   def step_metrics(
     self, step: int, taken: StepItems, groups: Groups
@@ -261,9 +277,10 @@ def _sources(settings: ORZSettings) -> list[list[Problem]]:
 def _trajectory(
   prompt: types.Prompt,
   completion: types.Completion,
-  outcome: Outcome,
+  explained: Explained,
   index: int,
 ) -> types.Trajectory:
+  outcome, said = explained
   is_formatted = prompts.well_formatted(completion.text)
   return types.Trajectory(
     prompt=prompt,
@@ -275,7 +292,7 @@ def _trajectory(
       "formatted": float(is_formatted),
     },
     repetition_onset=text_metrics.repetition_onset(completion.token_ids),
-    feedback=collect.feedback(outcome, is_formatted),
+    feedback=collect.feedback(outcome, is_formatted, said),
     reference=prompt.task.answer,
   )
 

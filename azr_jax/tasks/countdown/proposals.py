@@ -11,6 +11,14 @@ from azr_jax.grading.countdown_puzzle import Puzzle
 from azr_jax.tasks.countdown import generator, solver
 
 MAX_TARGET = 100
+_EXPLANATIONS = {
+  "format": "It is not written as the prompt asks.",
+  "range": f"A puzzle has {' or '.join(map(str, generator.COUNTS))} numbers "
+  f"from 1 to {generator.MAX_NUMBER}, and a target from 1 to {MAX_TARGET}.",
+  "known": "The puzzle exists already.",
+  "held_out": "The puzzle is held out.",
+  "unsolvable": "No expression with its numbers has the target as its value.",
+}
 
 
 def rejection(puzzle: Puzzle | None, *known: Collection[object]) -> str | None:
@@ -40,3 +48,12 @@ def rejection(puzzle: Puzzle | None, *known: Collection[object]) -> str | None:
     np.array([puzzle.numbers]), np.array([puzzle.target])
   )
   return None if analysis.num_solutions[0] else "unsolvable"
+
+
+def explain(reason: str | None) -> str:
+  """Returns what is wrong with a proposal, in words; "" if it is accepted.
+
+  Args:
+    reason: what `rejection` returned.
+  """
+  return f"Rejected: {_EXPLANATIONS[reason]}" if reason else ""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from azr_jax.executor import Executor, futures
 from azr_jax.grading import programs as grading
 from azr_jax.grading import votes
-from azr_jax.grading.outcome import Outcome
+from azr_jax.grading.outcome import Explained, Outcome, of_answer
 from azr_jax.tasks.programs import (
   environment_prompts,
   environments,
@@ -41,11 +41,13 @@ class VotedOutcome:
       if votes were not requested.
     computed: whether the response gives the correct output of a deduction task
       as an expression that computes it, instead of a literal.
+    said: what grading showed about a wrong answer, as in `Explained`.
   """
 
   outcome: Outcome | None
   vote: votes.Vote = None
   computed: bool = False
+  said: str = ""
 
 
 def shown_cases(
@@ -144,16 +146,19 @@ def submit_grades(
     return futures.then(
       voted, lambda found: tuple(VotedOutcome(None, vote) for vote in found)
     )
-  outcomes = submit_grading(executor, task_type, task, responses, answer_format)
+  outcomes = _submit_all(executor, task_type, task, responses, answer_format)
   return futures.then(
     outcomes,
     lambda graded: futures.then(
       voted,
       lambda found: tuple(
         VotedOutcome(
-          outcome, vote, _is_computed(outcome, task_type, text, answer_format)
+          one.outcome,
+          vote,
+          _is_computed(one.outcome, task_type, text, answer_format),
+          one.said,
         )
-        for outcome, vote, text in zip(graded, found, responses, strict=True)
+        for one, vote, text in zip(graded, found, responses, strict=True)
       ),
     ),
   )
@@ -218,11 +223,28 @@ def submit_grading(
   Returns:
     A future of the outcomes, in the order of the responses.
   """
+  explained = _submit_all(
+    executor, task_type, task, responses, answer_format, may_compute
+  )
+  return futures.then(
+    explained, lambda found: tuple(one.outcome for one in found)
+  )
+
+
+def _submit_all(
+  executor: Executor,
+  task_type: str,
+  task: Task,
+  responses: Sequence[str],
+  answer_format: str,
+  may_compute: bool = False,
+) -> concurrent.futures.Future[tuple[Explained, ...]]:
+  """Starts grading like `submit_grading`, with what grading shows."""
   if task_type == ABDUCTION and isinstance(task, Triplet):
     answers = [
       parsing.parse_input_answer(text, answer_format) for text in responses
     ]
-    return grading.submit_abduction(
+    return grading.explain_abduction(
       executor, task.code, task.output, answers, forbidden=FORBIDDEN_MODULES
     )
   return futures.gather(
@@ -242,20 +264,29 @@ def _submit_grading(
   response: str,
   answer_format: str,
   may_compute: bool,
-) -> concurrent.futures.Future[Outcome]:
+) -> concurrent.futures.Future[Explained]:
   """Starts grading a response to a task of any type but abduction."""
   if isinstance(task, InductionTask):
     answer = parsing.parse_program_answer(response, answer_format)
     if answer is None:
-      return futures.done(Outcome.INCORRECT)
-    return grading.submit_induction(executor, answer, task.inputs, task.outputs)
+      return futures.done(of_answer(Outcome.INCORRECT, None))
+    return grading.explain_induction(
+      executor, answer, task.inputs, task.outputs
+    )
   answer = parsing.parse_output_answer(response, answer_format)
   if isinstance(task, Instance):
-    return environments.submit_grading(executor, task, answer)
+    return futures.then(
+      environments.submit_grading(executor, task, answer),
+      lambda outcome: of_answer(outcome, answer),
+    )
   assert isinstance(task, Triplet)
   if answer is None:
-    return futures.done(Outcome.INCORRECT)
+    return futures.done(of_answer(Outcome.INCORRECT, None))
   if task_type == ERROR_DEDUCTION:
-    return futures.done(Outcome.of(grading.error_correct(task.output, answer)))
+    outcome = Outcome.of(grading.error_correct(task.output, answer))
+    return futures.done(of_answer(outcome, answer))
   may_compute |= answer_format == parsing.PUBLISHED_CODE
-  return grading.submit_deduction(executor, task.output, answer, may_compute)
+  return futures.then(
+    grading.submit_deduction(executor, task.output, answer, may_compute),
+    lambda outcome: of_answer(outcome, answer),
+  )

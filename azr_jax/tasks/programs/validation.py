@@ -20,6 +20,7 @@ import builtins
 import concurrent.futures
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Self
 
 from azr_jax.executor import Executor, Job, Result, futures, literals
 from azr_jax.executor.child import forbidden
@@ -32,6 +33,7 @@ from azr_jax.tasks.programs.task import (
   Task,
   Triplet,
 )
+from azr_jax.text import excerpts
 
 INDEPENDENT_RUNS = 2
 # Exceptions that depend on the environment instead of the program: files,
@@ -72,9 +74,26 @@ class Rejection:
       composite programs also unused and trivial. The reason is `input` if an
       input has a comment, is not an expression over values, or has no literal
       (such as an object or a function).
+    detail: a sentence about what the program does; "" if nothing is known.
   """
 
   reason: str
+  detail: str = dataclasses.field(default="", compare=False)
+
+  @classmethod
+  def of(cls, inputs: Sequence[str], result: Result) -> Self:
+    """Returns the rejection of a program whose run failed.
+
+    Args:
+      inputs: the arguments of its calls.
+      result: the result of the run, whose status is not `ok`.
+    """
+    if result.status == "blocked":
+      return cls(result.status, f"It has `{result.error}`.")
+    if result.status == "error" and None in result.outputs:
+      call = excerpts.quoted(inputs[result.outputs.index(None)])
+      return cls(result.status, f"f({call}) fails with {result.error}.")
+    return cls(result.status)
 
 
 # A task, the instances of an environment, or why the proposal is neither.
@@ -119,9 +138,10 @@ def submit_error_triplet(
     inputs: Sequence[str], result: Result
   ) -> "Verdict | ValidationFuture":
     if result.status == "ok":
-      return Rejection("no_error")
+      call, output = map(excerpts.quoted, (inputs[0], str(result.outputs[0])))
+      return Rejection("no_error", f"f({call}) returns {output}.")
     if result.status != "error" or result.error not in DEDUCED_ERRORS:
-      return Rejection(result.status)
+      return Rejection.of(inputs, result)
     error = result.error
     probe = Job(
       "error",
@@ -251,7 +271,7 @@ def _judge_by(
 
   def judge(inputs: Sequence[str], result: Result) -> Verdict:
     if result.status != "ok":
-      return Rejection(result.status)
+      return Rejection.of(inputs, result)
     outputs = [output for output in result.outputs if output is not None]
     if any(output == "None" for output in outputs):
       return Rejection("no_output")

@@ -182,3 +182,38 @@ def test_real_answers_differ_only_where_a_tag_spans_lines():
       assert "\n" in answer.partition("</answer>")[0]
       assert "boxed" in answer  # Neither mode accepts it as an expression.
   assert table == {(0.1, 0.0): 83, (0.0, 0.0): 28}
+
+
+@pytest.mark.parametrize(
+  "text, mode, said",
+  [
+    ("44 + 19 + 35", "strict", ""),
+    (
+      "44 + 35 - 19",
+      "strict",
+      "Rejected: wrong value. Its value is 60, not 98.",
+    ),
+    (
+      "44 / 19",
+      "strict",
+      "Rejected: wrong numbers. It uses 44, 19, not 44, 19, 35. Its value is "
+      "44/19, not 98.",
+    ),
+    ("98 +", "strict", None),
+    (
+      "19 ** 35 ** 44",
+      "published_code",
+      "Rejected: power too large.",
+    ),
+  ],
+)
+def test_a_wrong_answer_is_explained(text, mode, said):
+  found = verifier.explain(PUZZLE, tagged(text), mode)
+  if said is None:
+    said = f"Rejected: {verifier.verify(PUZZLE, tagged(text), mode).reason}. "
+    said += "It uses 98, not 44, 19, 35."
+  assert found == said
+
+
+def test_a_response_without_an_answer_is_explained():
+  assert verifier.explain(PUZZLE, "98") == "Rejected: no answer tag."

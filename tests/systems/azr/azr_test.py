@@ -198,6 +198,9 @@ def test_a_model_that_cannot_propose_starts_from_the_zero_triplet(context):
   collected = scripted.collect(system, Mute(), 1)
   rewards = {t.reward for t in collected.trajectories}
   assert rewards == {-1.0}
+  for t in collected.trajectories:
+    expected = {"propose": "parts that were asked", "solve": "no final answer"}
+    assert expected[t.group_id[1]] in t.feedback
   assert len(system.buffers["deduction"]) == 1
   metrics = collected.metrics
   assert metrics["proposals/azr/deduction/rejected_format"] == 2

@@ -27,6 +27,7 @@ def rollouts(votes, truths=None, task=TASK):
       WRONG if truth is None else truth,
       truth,
       vote,
+      said="f(1) returns 1.",
     )
     for vote, truth in zip(votes, truths, strict=True)
   ]
@@ -45,6 +46,7 @@ def test_the_executors_labels_change_nothing():
   assert not labels.is_voted(TASK)
   labels.grade(given)
   assert [s.outcome for s in given] == [WRONG, TIMEOUT, RIGHT]
+  assert all(s.said for s in given)
   assert buffer.label(TASK) is None and labels.metrics("azr") == {}
   assert not labels.needs_vote("deduction", TASK)
 
@@ -57,6 +59,7 @@ def test_a_majority_labels_and_is_compared_with_the_truth():
   )
   assert labels.vote(given) == Solved(correct=2, incorrect=2, undecided=1)
   assert [s.outcome for s in given] == [RIGHT, RIGHT, WRONG, WRONG, TIMEOUT]
+  assert not any(s.said for s in given)  # It would give the truth away.
   labels.keep()
   assert buffer.label(TASK) == "a"
   assert not labels.needs_vote("deduction", TASK)

@@ -209,8 +209,14 @@ def test_conversations_become_trajectories_with_their_rewards(make):
     # An answer in the tool output does not count.
     assert rewards == pytest.approx([1.1, 1.1, 0.1, -0.1])
     group = collected.trajectories[first : first + 4]
-    assert ["wrong" in t.feedback for t in group] == [False, False, True, True]
-    assert {t.reference for t in group} == {str(group[0].prompt.task.reference)}
+    assert [t.feedback for t in group] == [
+      "",
+      "",
+      "The final answer zzz is wrong.",
+      "There is no final answer. The last output of the code was:\n"
+      f"<<<{grader.stored_answer(group[3].prompt.task.reference)}>>>",
+    ]
+    assert all(t.reference in group[3].feedback for t in group)
   metrics = collected.metrics
   assert metrics["correct/code_interpreter/solve/mean"] == 0.5
   assert metrics["correct_by_task/gym/gcd"] == 0.5

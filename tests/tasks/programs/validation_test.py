@@ -51,6 +51,33 @@ def test_invalid_triplets(executor, code, argument, reason):
 
 
 @pytest.mark.parametrize(
+  "submit, code, detail",
+  [
+    (
+      validation.submit_triplet,
+      "def f(x):\n  return x + 'a'",
+      "f(2) fails with TypeError.",
+    ),
+    (
+      validation.submit_triplet,
+      "import time\ndef f(x):\n  return x",
+      "It has `import time`.",
+    ),
+    (
+      validation.submit_error_triplet,
+      "def f(x):\n  return x",
+      "f(2) returns 2.",
+    ),
+  ],
+)
+def test_a_rejection_tells_what_the_program_does(
+  executor, submit, code, detail
+):
+  rejection = submit(executor, code, "2").result()
+  assert isinstance(rejection, Rejection) and rejection.detail == detail
+
+
+@pytest.mark.parametrize(
   "submit", [validation.submit_triplet, validation.submit_error_triplet]
 )
 def test_endless_loops_are_rejected(impatient_executor, submit):

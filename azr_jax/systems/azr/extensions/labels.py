@@ -101,7 +101,7 @@ class Labels:
     truths = [s.truth for s in rollouts if s.truth is not None]
     if self.by_vote(task):
       for solution, outcome in zip(rollouts, by_vote, strict=True):
-        solution.outcome = outcome
+        solution.outcome, solution.said = outcome, ""
       if label is not None:
         self._new[task_type, task] = label
     return Solved.of(by_vote if uses_votes else truths)
@@ -113,6 +113,7 @@ class Labels:
       if not self.by_vote(task):
         continue
       solution.outcome = _outcome(solution, self._label(task_type, task))
+      solution.said = ""  # Only the truth's grade has it.
       if solution.truth is not None:
         gap = solution.correct - float(bool(solution.truth))
         self._sums[task_type]["gap"].append(gap)
