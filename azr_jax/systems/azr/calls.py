@@ -10,3 +10,4 @@ class AZRCall(enum.IntEnum):
   LEARN = 1
   SOLVE = 2
   VOTE = 3
+  GUIDE = 4

@@ -69,6 +69,8 @@ class Proposal:
     instances: fresh instances of a valid environment, for its rollouts and
       its solution.
     solved: the outcome of the learnability rollouts, if any.
+    guide_grade: the guide's mean grade from 0 to 1 (`extensions/guide.py`).
+      None without one.
     duplicate: whether the buffer has a task that differs only in names or
       layout.
     program_metrics: metrics of the program (`program_metrics.py`).
@@ -82,6 +84,7 @@ class Proposal:
   formatted: bool
   instances: tuple[Instance, ...] = ()
   solved: rewards.Solved | None = None
+  guide_grade: float | None = None
   duplicate: bool = False
   program_metrics: dict[str, float] = dataclasses.field(default_factory=dict)
   detail: str = ""

@@ -39,6 +39,8 @@ class RewardRules:
       `PROPOSER_REWARDS`.
     repetition, repetition_distance: the repetition penalty and its distance
       threshold (`extensions/repetition.py`). A penalty of 0 disables it.
+    guide_weight: the share of a proposal's reward that depends on the guide's
+      grades (`extensions/guide.py`).
     intrinsic: the intrinsic rewards of valid proposals (appendix D.4).
   """
 
@@ -48,6 +50,7 @@ class RewardRules:
   proposer: str = "learnability"
   repetition: float = 0.0
   repetition_distance: float = 0.5
+  guide_weight: float = 0.0
   intrinsic: IntrinsicRewards | None = None
 
 

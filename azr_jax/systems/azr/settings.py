@@ -3,6 +3,7 @@
 import dataclasses
 
 from azr_jax.config.settings import Settings, setting
+from azr_jax.systems.azr.extensions.guide import GuideSettings
 from azr_jax.systems.azr.extensions.intrinsic import IntrinsicRewards
 from azr_jax.systems.azr.extensions.labels import (
   EXECUTOR,
@@ -195,6 +196,7 @@ class AZRSettings(Settings):
   )
   buffer: BufferSettings = BufferSettings()
   repetition: RepetitionSettings = RepetitionSettings()
+  guide: GuideSettings = GuideSettings()
   appendix: AppendixSettings = AppendixSettings()
 
   @property
@@ -214,6 +216,7 @@ class AZRSettings(Settings):
       proposer=self.proposer_reward,
       repetition=self.repetition.penalty,
       repetition_distance=self.repetition.distance,
+      guide_weight=self.guide.weight,
       intrinsic=intrinsic,
     )
 

@@ -114,6 +114,7 @@ class AZR(System):
         unverified_fraction=settings.unverified_fraction,
         strip=appendix.strip,
         measures_programs=settings.measure_programs,
+        guide_goal=settings.guide.goal if settings.guide.weight else "",
       ),
       context,
       self._prompt_builder,
@@ -131,6 +132,7 @@ class AZR(System):
       ("labels", EXECUTOR),
       ("unverified_fraction", 0.0),
       ("buffer.duplicates", "keep"),
+      ("guide.weight", 0.0),
       ("task_types", tuple(t for t in settings.task_types if t != ENVIRONMENT)),
     ):
       actual = operator.attrgetter(key)(settings)
@@ -161,7 +163,8 @@ class AZR(System):
     tasks = len(settings.task_types) * settings.prompts
     n = settings.used_learnability_samples
     learned = n if settings.train_on_learnability else 0
-    samples = (1, n, 1 if settings.uses_solutions else 0)
+    guided = 1 if settings.guide.weight else 0
+    samples = (1, n, 1 if settings.uses_solutions else 0, guided)
     return About(
       paper=(
         "Absolute Zero: Reinforced Self-play Reasoning with Zero Data",

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from azr_jax import types
 from azr_jax.systems import collect
 from azr_jax.systems.azr import rewards
-from azr_jax.systems.azr.extensions import intrinsic, repetition
+from azr_jax.systems.azr.extensions import guide, intrinsic, repetition
 from azr_jax.systems.azr.proposer import Proposal
 from azr_jax.systems.azr.rewards import RewardRules
 from azr_jax.systems.azr.solver import Solution
@@ -49,13 +49,18 @@ def of_proposals(
     rules.repetition_distance,
   )
   return [
-    _of_proposal(proposal, rules, penalty)
-    for proposal, penalty in zip(proposals, penalties, strict=True)
+    _of_proposal(proposal, rules, penalty, factor)
+    for proposal, penalty, factor in zip(
+      proposals,
+      penalties,
+      guide.factors(proposals, rules.guide_weight),
+      strict=True,
+    )
   ]
 
 
 def _of_proposal(
-  proposal: Proposal, rules: RewardRules, penalty: float
+  proposal: Proposal, rules: RewardRules, penalty: float, factor: float
 ) -> types.Trajectory:
   """Returns a proposal's trajectory, whose group is (task type, propose).
 
@@ -64,6 +69,7 @@ def _of_proposal(
       6), because only then it has learnability rollouts.
     rules: the values of the composite reward.
     penalty: the repetition penalty, subtracted from the reward.
+    factor: the guide's factor of a positive reward.
   """
   solved, extra = proposal.solved, rules.intrinsic
   reward = rewards.proposal_reward(solved, rules, penalty)
@@ -73,6 +79,7 @@ def _of_proposal(
       reward = intrinsic.reward(
         reward, proposal.program_metrics, extra.weights, extra.aggregation
       )
+  reward *= factor if reward > 0 else 1.0
   metrics = {
     "valid": float(proposal.earns_reward),
     "formatted": float(proposal.formatted),

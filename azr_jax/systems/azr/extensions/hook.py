@@ -4,7 +4,8 @@
 | --- | --- |
 | `after_proposal` | the gate admits failed programs (`gate.py`); duplicates are
   rejected (`duplicates.py`) |
-| `while_solving` | programs are measured (`program_metrics.py`) |
+| `while_solving` | programs are measured (`program_metrics.py`), and graded by
+  a guide (`guide.py`) |
 | `before_solution` | a vote on a task's label starts (`voting.py`) |
 | `after_solution` | the vote ends; the answer is measured |
 | `after_step` | votes grade rollouts and solutions (`labels.py`); answers are
@@ -24,7 +25,7 @@ from azr_jax.rollout.policy import Policy
 from azr_jax.systems.azr import metrics, program_metrics, solver
 from azr_jax.systems.azr.calls import AZRCall
 from azr_jax.systems.azr.episode import SelfPlayEpisode, Start
-from azr_jax.systems.azr.extensions import gate
+from azr_jax.systems.azr.extensions import gate, guide
 from azr_jax.systems.azr.extensions.duplicates import Duplicates
 from azr_jax.systems.azr.extensions.labels import EXECUTOR, SAME, Labels
 from azr_jax.systems.azr.extensions.voting import Voting
@@ -50,6 +51,7 @@ class ExtensionRules:
       failed (`gate.py`).
     strip: the parts to strip from admitted programs (`rewriting.STRIPPED`).
     measures_programs: whether to measure programs and answers.
+    guide_goal: what the guide grades proposals for; "" for no guide.
   """
 
   labels: str = EXECUTOR
@@ -60,6 +62,7 @@ class ExtensionRules:
   unverified_fraction: float = 0.0
   strip: Collection[str] = ()
   measures_programs: bool = True
+  guide_goal: str = ""
 
 
 class Extensions:
@@ -149,8 +152,13 @@ class StepExtensions:
       await self._duplicates.reject(index, proposal)
 
   async def while_solving(self, episode: SelfPlayEpisode) -> None:
-    """Measures the proposed program."""
-    if self._run.rules.measures_programs:
+    """Measures the proposed program, and asks the guide about it."""
+    rules = self._run.rules
+    if rules.guide_goal:
+      await guide.grade(
+        self._policy, episode.proposal, episode.index, rules.guide_goal
+      )
+    if rules.measures_programs:
       await program_metrics.measure(self._run.context.jobs, episode.proposal)
 
   def before_solution(self, episode: SelfPlayEpisode, task: Task) -> None:
@@ -218,6 +226,8 @@ class StepExtensions:
       for name, buffer in self._run.buffers.items():
         key = f"buffer/{metrics.NAME}/{name}/unverified_fraction"
         found[key] = buffer.unverified_fraction
+    if rules.guide_goal:
+      found |= guide.metrics(proposals, metrics.NAME)
     if rules.measures_programs:
       found |= program_metrics.metrics(proposals, metrics.NAME)
       found |= program_metrics.solution_metrics(

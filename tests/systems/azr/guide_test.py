@@ -1,0 +1,103 @@
+"""The guide's grades, their effect on rewards, and what it is shown."""
+
+import pytest
+import scripted
+from scripted_azr import ScriptedPolicy, answer, completion, settings
+
+from azr_jax.config.settings import Invalid
+from azr_jax.rollout.settings import SamplerSettings
+from azr_jax.systems.azr.calls import AZRCall
+from azr_jax.systems.azr.extensions import guide
+from azr_jax.systems.azr.system import AZR
+
+
+class Guided(ScriptedPolicy):
+  """Grades the proposals of a type in turn by the given answers."""
+
+  def __init__(self, *answers):
+    super().__init__()
+    self.answers = answers
+
+  def reply(self, prompt, sample):
+    if "Grade a proposed" not in prompt.text:
+      return super().reply(prompt, sample)
+    number = len(self.by_call[AZRCall.GUIDE]) - 1
+    return f"hm</think>\n<answer>{self.answers[number]}</answer>"
+
+
+@pytest.mark.parametrize(
+  ("text", "grade"),
+  [
+    ("so</think><answer>3 2</answer>", 5 / 8),
+    ("<answer>1. Relevance: 4</answer> <answer>4, 4</answer>", 1.0),
+    ("<answer>0\n0</answer>", 0.0),
+    ("<answer>3</answer>", None),
+    ("<answer>3 2 1</answer>", None),
+    ("<answer>5 2</answer>", None),
+    ("<answer>2.5 2</answer>", None),
+    ("3 2", None),
+  ],
+)
+def test_two_grades_are_read(text, grade):
+  assert guide.read(completion(text)) == grade
+
+
+def _rewards(context, policy, **changes):
+  system = AZR(settings(task_types=("deduction",), **changes), context)
+  batch = scripted.collect(system, policy, 1)
+  proposed = [t for t in batch.trajectories if t.group_id[1] == "propose"]
+  return [t.reward for t in proposed], batch.metrics
+
+
+def test_grades_scale_the_learnability(context):
+  # Of four rollouts half are right, so eq. 4 gives 0.5.
+  found, metrics = _rewards(
+    context, Guided("4 4", "1 1"), guide={"weight": 0.4}
+  )
+  assert found == pytest.approx([0.5, 0.5 * (0.6 + 0.4 * 0.25)])
+  assert metrics["guide/azr/deduction/grade"] == pytest.approx(0.625)
+  assert metrics["guide/azr/deduction/unread_fraction"] == 0.0
+
+
+def test_a_proposal_without_grades_gets_the_mean_of_the_others(context):
+  found, metrics = _rewards(
+    context, Guided("2 2", "good"), guide={"weight": 1.0}
+  )
+  assert found == pytest.approx([0.25, 0.25])
+  assert metrics["guide/azr/deduction/unread_fraction"] == 0.5
+  found, _ = _rewards(context, Guided("x", "y"), guide={"weight": 1.0})
+  assert found == pytest.approx([0.5, 0.5])
+
+
+def test_only_valid_proposals_are_graded_and_nothing_else_changes(context):
+  class Wrong(Guided):
+    """Its second proposal after two seeds does not run."""
+
+    def reply(self, prompt, sample):
+      text = super().reply(prompt, sample)
+      return text.replace("x + 4", "x + y") if "def f" in text else text
+
+  policy = Wrong("0 0")
+  found, _ = _rewards(context, policy, guide={"weight": 1.0})
+  [asked] = policy.by_call[AZRCall.GUIDE]
+  assert sorted(found) == [-1.0, 0.0]
+  assert "```input\n1\n```" in asked.text and "programs" in asked.text
+  plain = ScriptedPolicy()
+  _rewards(context, plain)
+  assert not plain.by_call[AZRCall.GUIDE]
+
+
+def test_a_guide_cannot_be_paused():
+  with pytest.raises(Invalid, match="guide.weight"):
+    AZR.check(settings(guide={"weight": 0.5}), SamplerSettings(step_tokens=8))
+
+
+def test_every_kind_of_task_can_be_shown(context):
+  types = ("deduction", "abduction", "induction")
+  system = AZR(settings(task_types=types, guide={"weight": 1.0}), context)
+  policy = Guided(*["3 3"] * 6)
+  scripted.collect(system, policy, 1)
+  texts = [p.text for p in policy.by_call[AZRCall.GUIDE]]
+  assert len(texts) == 6
+  assert sum("induction" in t and "add something" in t for t in texts) == 2
+  assert all(answer() not in t for t in texts)
