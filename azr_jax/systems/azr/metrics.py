@@ -23,7 +23,7 @@ HEALTHY = {
   "learnability": "solve_rate away from 0 and 1, where there is no signal; "
   "undecided_fraction (rollouts whose grading timed out) near 0",
   "buffer": "grows by about B x task_fraction per step",
-  "guide": "grades of proposals differ: grade_std above 0, unread_fraction near 0",
+  "guide": "grades differ: grade_std above 0; unread_fraction near 0",
   "labels": "majority labels: agreement with the executor near 1, gap near 0",
   "gate": "unverified tasks in the step: 0 with unverified_fraction=0",
 }
