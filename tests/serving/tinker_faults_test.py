@@ -143,7 +143,7 @@ def test_clients_come_and_go_and_one_in_five_is_killed(start):
   alone = [live(server.url, number) for number in range(3)]
   assert len({tokens for _, tokens, _ in alone}) == 3
   memory = []
-  for _ in range(3):
+  for _ in range(6):
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
       found = list(
         pool.map(
@@ -158,8 +158,8 @@ def test_clients_come_and_go_and_one_in_five_is_killed(start):
         assert one[:2] == want[:2]
         np.testing.assert_allclose(one[2], want[2], atol=1e-4)
     memory.append(resident_mb(server.process.pid))
-  # The first round compiles and fills caches.
-  assert memory[-1] < memory[1] + 10.0, memory
+  # The first rounds compile and fill caches and the allocator's arenas.
+  assert memory[-1] < memory[3] + 10.0, memory
   # A model of all parameters needs the end of every other one.
   deadline = time.monotonic() + 120
   while True:
