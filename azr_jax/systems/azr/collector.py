@@ -2,7 +2,7 @@
 
 As soon as a proposal is validated, its learnability rollouts and its solution
 are sampled. If it is rejected, a buffered task is solved instead. Proposals do
-not wait for each other. All random draws depend on the proposal's index, so a
+not wait for each other, unless they must differ (`extensions/duplicates.py`). All random draws depend on the proposal's index, so a
 step has the same tasks and samples regardless of the order in which completions
 and verdicts arrive.
 """

@@ -166,7 +166,7 @@ def _answers(task_type: str, task: Task) -> Sequence[str]:
   if isinstance(task, EnvironmentTask):
     return (task.behavior,)
   if isinstance(task, Instance):
-    return (task.answer,)
+    return (task.environment.behavior,)
   if task_type != ABDUCTION:
     return (task.output,)
   try:

@@ -132,7 +132,7 @@ class Proposer:
         D.2).
       max_components: the maximum number of components.
       strip: the parts to strip from proposed programs (`rewriting.STRIPPED`).
-      instances: the instances that an environment must make.
+      instances: the number of instances per validation of an environment.
       novelty: the least distance of an environment to those of its prompt.
     """
     self._prompt_builder = prompt_builder
@@ -388,7 +388,7 @@ def _submit_validation(
       repetition.distance_to(proposed[0], known) < novelty
       for known in shown.references
     ):
-      return futures.done(validation.Rejection("duplicate"))
+      return futures.done(validation.Rejection("similar"))
     return environments.submit(executor, *proposed, instances)
   if task_type == INDUCTION:
     parsed = parsing.parse_induction_proposal(response, induction_inputs)

@@ -4,8 +4,9 @@
    until there are B x S seeds. A prompt shows earlier seeds as references, or
    the zero triplet if there are none. Both buffers start from these seeds.
 2. Error deduction: the same, with programs that raise (appendix D.1).
-3. Environments: the same, after ten that come with this package, as EvoEnv has.
-4. Induction: rounds of B prompts about the triplets' programs.
+3. Induction: rounds of B prompts about the triplets' programs.
+4. Environments: like triplets, after ten that come with this package, as EvoEnv
+   has.
 
 If a seed file is given, its seeds come first, in random order, and the model
 adds the missing ones (appendix D.3). Comments and globals of seed programs are

@@ -247,6 +247,11 @@ class AZRSettings(Settings):
     return 0
 
   @property
+  def uses_guide(self) -> bool:
+    """Whether a guide grades proposals."""
+    return self.guide.weight > 0 and PROPOSE in self.roles
+
+  @property
   def uses_solutions(self) -> bool:
     """Whether anything uses the solutions."""
     return SOLVE in self.roles or self._uses_pass_rates

@@ -114,7 +114,7 @@ class AZR(System):
         unverified_fraction=settings.unverified_fraction,
         strip=appendix.strip,
         measures_programs=settings.measure_programs,
-        guide_goal=settings.guide.goal if settings.guide.weight else "",
+        guide_goal=settings.guide.goal if settings.uses_guide else "",
       ),
       context,
       self._prompt_builder,
@@ -163,7 +163,7 @@ class AZR(System):
     tasks = len(settings.task_types) * settings.prompts
     n = settings.used_learnability_samples
     learned = n if settings.train_on_learnability else 0
-    guided = 1 if settings.guide.weight else 0
+    guided = 1 if settings.uses_guide else 0
     samples = (1, n, 1 if settings.uses_solutions else 0, guided)
     return About(
       paper=(

@@ -24,6 +24,7 @@ _REASONS = {
   "no_output": "the program returns None",
   "oversize": "the program or a value is too long",
   "duplicate": "the same task exists already",
+  "similar": "it is too close to a task of its prompt",
   "unused": "the program does not build on the given functions",
   "trivial": "the program only returns what a given function returns",
   "constant": "its instances or their answers do not differ enough",

@@ -2,8 +2,8 @@
 
 A proposed program defines `generate(seed)`, `solve(instance)` and
 `score(instance, answer)`; a message tells the solver what to do. The solver
-sees the message and an instance, never the program. Each solution gets an
-instance of its own, so answers cannot be memorised.
+sees the message and an instance, never the program. Each solution gets a new
+instance.
 
 Validation runs the three functions in processes of their own, so that they
 share nothing but text, and twice each, with other hash seeds and clocks. An
@@ -16,11 +16,12 @@ environment is rejected with one of these reasons:
 | `no_output` | has an instance or answer that is None |
 | `oversize` | has a text that is too long for a prompt |
 | `instance` | has an instance or answer that has no literal |
-| `constant` | repeats more than a quarter of its instances, or has one answer |
-| `score` | scores with something else than a number from 0 to 1 |
-| `oracle` | denies full marks to an answer of its own `solve` |
-| `lenient` | gives full marks to None, or to half of the answers of other
-  instances |
+| `constant` | repeats more than a quarter of its instances, or has the same
+  answer for half of them |
+| `score` | returns a score that is not a number from 0 to 1 |
+| `oracle` | does not give full marks to an answer of its own `solve` |
+| `lenient` | gives full marks to half of the answers of other instances, or
+  for half of the instances to a guess such as None, 0 or [] |
 
 EvoEnv also asks the model to review its environment, which is left to the
 solvers here: nobody solves a task whose message does not describe it.
@@ -29,7 +30,9 @@ Paper: EvoEnv (arXiv 2605.14392). It leaves the numbers above open.
 """
 
 import ast
+import collections
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
@@ -55,14 +58,15 @@ from azr_jax.tasks.programs.validation import (
 GENERATE, SOLVE, SCORE = FUNCTIONS = ("generate", "solve", "score")
 # Instances are random, unlike the outputs of other programs.
 FORBIDDEN = tuple(name for name in FORBIDDEN_MODULES if name != "random")
-# The least number of instances that validation looks at.
+# Minimum instances per validation.
 MIN_INSTANCES = 8
 # Largest share of instances that repeat another.
 _MAX_REPEATED = 0.25
 # Distinct instances that say what an environment does.
 _COMPARED = int((1 - _MAX_REPEATED) * MIN_INSTANCES)
-# Share of wrong answers with full marks from which on a score is lenient.
-_LENIENT = 0.5
+# An answer that is right for this share of the instances can be guessed.
+_GUESSABLE = 0.5
+_GUESSES = ("None", "''", "0", "True", "[]", "()", "{}")
 # Seeds are below this number.
 MAX_SEED = 1 << 31
 
@@ -84,25 +88,26 @@ def submit(
     executor: the executor that runs the program.
     code: a program that defines the three functions.
     message: the text for the solver.
-    count: the number of instances to make; at least `MIN_INSTANCES` are made.
+    count: the number of instances, at least `MIN_INSTANCES`.
 
   Returns:
-    A future of distinct instances in the order of their seeds, at most `count`,
-    or of a `Rejection`.
+    A future of that many distinct instances, or of a `Rejection`.
   """
   if len(code) > MAX_CODE_CHARS or len(message) > MAX_VALUE_CHARS:
     return futures.done(Rejection("oversize"))
   count = max(count, MIN_INSTANCES)
+  made = math.ceil(count / (1 - _MAX_REPEATED))
 
   def solved(values: Sequence[str]) -> ValidationFuture:
     if len(set(values)) < (1 - _MAX_REPEATED) * len(values):
       return futures.done(Rejection("constant"))
-    distinct = tuple(dict.fromkeys(values))
+    distinct = tuple(dict.fromkeys(values))[:count]
     answers = _run(executor, code, SOLVE, distinct, _texts)
     return _unless_rejected(answers, lambda a: scored(distinct, a))
 
   def scored(values: Sequence[str], answers: Sequence[str]) -> ValidationFuture:
-    if len(set(answers)) < 2:
+    [(_, most)] = collections.Counter(answers).most_common(1)
+    if most >= _GUESSABLE * len(answers):
       return futures.done(Rejection("constant"))
     verdict = _submit_scores(executor, code, values, answers)
     environment = EnvironmentTask(code, message, _behavior(values, answers))
@@ -112,7 +117,7 @@ def submit(
     )
     return futures.then(verdict, lambda found: found or instances)
 
-  values = _run(executor, code, GENERATE, _seeds(count), _texts)
+  values = _run(executor, code, GENERATE, _seeds(made), _texts)
   return _unless_rejected(values, solved)
 
 
@@ -176,10 +181,10 @@ def _literal(answer: str | None) -> str | None:
   try:
     literals.typed_key(answer)
     tree = literals.guarded_parse(answer.strip(), "eval")
-  except literals.ParseError:
+    assert isinstance(tree, ast.Expression)
+    return ast.unparse(tree.body)
+  except (ValueError, RecursionError):  # Long numbers, and deep nesting.
     return None
-  assert isinstance(tree, ast.Expression)
-  return ast.unparse(tree.body)
 
 
 def _submit_scores(
@@ -187,9 +192,10 @@ def _submit_scores(
 ) -> "Future[Rejection | None]":
   """Starts scoring right and wrong answers; None if the scores make sense."""
   right = [f"{v}, {a}" for v, a in zip(values, answers, strict=True)]
-  others = _others(answers)
-  none = [f"{value}, None" for value in values]
-  swapped = [f"{v}, {other}" for v, other in zip(values, others, strict=True)]
+  swapped = [
+    f"{v}, {other}" for v, other in zip(values, _others(answers), strict=True)
+  ]
+  fixed = [f"{v}, {one}" for one in _GUESSES for v in values[:_COMPARED]]
 
   def judge(result: Result) -> _Scores | Rejection:
     # A score may raise for an answer of another type.
@@ -210,17 +216,19 @@ def _submit_scores(
     assert not isinstance(of_wrong, Rejection)
     if any(score != 1 for score in of_right):
       return Rejection("oracle")
-    of_none, of_swapped = of_wrong[: len(none)], of_wrong[len(none) :]
-    accepted = sum(score == 1 for score in of_swapped)
-    if 1 in of_none or accepted >= _LENIENT * len(of_swapped):
-      return Rejection("lenient")
+    groups = [of_wrong[: len(swapped)]]
+    for start in range(len(swapped), len(of_wrong), _COMPARED):
+      groups.append(of_wrong[start : start + _COMPARED])
+    for group in groups:
+      if sum(score == 1 for score in group) >= _GUESSABLE * len(group):
+        return Rejection("lenient")
     return None
 
   return futures.then(
     futures.gather(
       [
         _run(executor, code, SCORE, right, _scores),
-        _run(executor, code, SCORE, [*none, *swapped], judge, per_call=True),
+        _run(executor, code, SCORE, [*swapped, *fixed], judge),
       ]
     ),
     read,
@@ -247,7 +255,6 @@ def _run(
   arguments: Sequence[str],
   read: Callable[[Result], _Out],
   runs: int = INDEPENDENT_RUNS,
-  per_call: bool = False,
 ) -> Future[_Out]:
   """Starts calling one of the functions, and reads the result."""
   job = Job(
@@ -258,7 +265,6 @@ def _run(
     runs=runs,
     forbidden=FORBIDDEN,
     validation=runs > 1,
-    per_call=per_call,
   )
   return futures.then(executor.submit(job), read)
 

@@ -77,7 +77,8 @@ def _seeds(spec: str, rows: Iterable[Any]) -> Iterable[SeedTask]:
     except (KeyError, TypeError, IndexError) as error:
       raise ValueError(
         f"{spec}: record {number}: {error!r}; expected code and input, or "
-        "completion, entry_point and input_output, or code, inputs and message"
+        "completion, entry_point and input_output, or code, inputs and "
+        "message, or code, message and kind = environments"
       ) from None
 
 

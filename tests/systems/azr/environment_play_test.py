@@ -107,7 +107,7 @@ def test_a_copy_of_a_shown_environment_is_rejected(played):
       return answer(("python", shown), ("message", f"Again {self.made}."))
 
   _, [batch] = played(Imitator(limit=9000), novelty=0.1)
-  assert batch.metrics["proposals/azr/environment/rejected_duplicate"] == 2
+  assert batch.metrics["proposals/azr/environment/rejected_similar"] == 2
 
 
 def test_revisited_environments_get_new_instances(played):
@@ -128,7 +128,7 @@ def test_revisited_environments_get_new_instances(played):
       assert t.reference == t.prompt.task.answer
 
 
-def test_buffers_and_starts_are_restored(played, context):
+def test_buffers_are_restored(played, context):
   system, _ = played(Designer(limit=9000))
   other = AZR(system.settings, context)
   other.load_state_dict(system.state_dict())

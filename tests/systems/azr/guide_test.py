@@ -2,7 +2,7 @@
 
 import pytest
 import scripted
-from scripted_azr import ScriptedPolicy, answer, completion, settings
+from scripted_azr import ScriptedPolicy, completion, settings
 
 from azr_jax.config.settings import Invalid
 from azr_jax.rollout.settings import SamplerSettings
@@ -31,6 +31,8 @@ class Guided(ScriptedPolicy):
     ("so</think><answer>3 2</answer>", 5 / 8),
     ("<answer>1. Relevance: 4</answer> <answer>4, 4</answer>", 1.0),
     ("<answer>0\n0</answer>", 0.0),
+    ("<answer>Relevance: 3. Cleanness: 2.</answer>", 5 / 8),
+    ("<answer>3/4 2/4</answer>", 5 / 8),
     ("<answer>3</answer>", None),
     ("<answer>3 2 1</answer>", None),
     ("<answer>5 2</answer>", None),
@@ -93,7 +95,13 @@ def test_a_guide_cannot_be_paused():
     AZR.check(settings(guide={"weight": 0.5}), SamplerSettings(step_tokens=8))
 
 
-def test_every_kind_of_task_can_be_shown(context):
+def test_a_guide_without_a_proposer_to_train_is_not_asked(context):
+  policy = Guided()
+  _rewards(context, policy, guide={"weight": 1.0}, roles=("solve",))
+  assert not policy.by_call[AZRCall.GUIDE]
+
+
+def test_every_kind_of_program_can_be_shown(context):
   types = ("deduction", "abduction", "induction")
   system = AZR(settings(task_types=types, guide={"weight": 1.0}), context)
   policy = Guided(*["3 3"] * 6)
@@ -101,4 +109,4 @@ def test_every_kind_of_task_can_be_shown(context):
   texts = [p.text for p in policy.by_call[AZRCall.GUIDE]]
   assert len(texts) == 6
   assert sum("induction" in t and "add something" in t for t in texts) == 2
-  assert all(answer() not in t for t in texts)
+  assert all("```output" not in t for t in texts)

@@ -6,7 +6,15 @@ from typed import instance_of
 
 from azr_jax.executor import Executor
 from azr_jax.grading.outcome import Outcome
-from azr_jax.tasks.programs import environments, parsing, validation
+from azr_jax.systems.azr import seeding
+from azr_jax.tasks.programs import (
+  environments,
+  parsing,
+  seed_files,
+  validation,
+)
+
+from azr_jax.tasks.programs.task import EnvironmentTask
 
 
 @pytest.fixture(scope="module")
@@ -17,10 +25,11 @@ def executor():
 
 def _verdict(executor, parts):
   found = environments.submit(
-    executor, hostile.code(**parts), hostile.MESSAGE, 8
+    executor, hostile.code(**parts), hostile.MESSAGE, 9
   ).result()
   if isinstance(found, validation.Rejection):
     return found.reason
+  assert len({one.value for one in instance_of(tuple, found)}) == 9
   return hostile.ADMITTED
 
 
@@ -88,6 +97,8 @@ def test_what_does_the_same_has_the_same_behavior(executor):
     ("'9'", Outcome.INCORRECT),
     ("max([4, 9])", Outcome.INCORRECT),
     ("9, 9", Outcome.INCORRECT),
+    ("0x" + 3700 * "f", Outcome.INCORRECT),  # Too long for decimal digits.
+    (60 * "{1: " + "1" + 60 * "}", Outcome.INCORRECT),
     ("9), (9", Outcome.INCORRECT),
     ("instance[1]", Outcome.INCORRECT),
     ("", Outcome.INCORRECT),
@@ -111,6 +122,17 @@ def test_a_scorer_that_hangs_on_an_answer_is_undecided(executor):
   )
   graded = environments.submit_grading(executor, instance, "9")
   assert graded.result() is Outcome.TIMEOUT
+
+
+def test_self_play_can_start_from_each_of_its_seeds(executor):
+  rows = seed_files.read(str(seeding.SEED_ENVIRONMENTS))
+  tasks = [instance_of(EnvironmentTask, row.task) for row in rows]
+  assert len(tasks) == 10
+  pending = [
+    environments.submit(executor, task.code, task.message, 9) for task in tasks
+  ]
+  found = [instance_of(tuple, future.result()) for future in pending]
+  assert len({instances[0].environment.behavior for instances in found}) == 10
 
 
 def test_a_failing_seed_draws_nothing(executor):

@@ -97,7 +97,7 @@ PROGRAMS = (
   ("import by name", "blocked", _generate("return [__import__('time').time(), seed]")),
   ("evaluates", ADMITTED, _generate(f"return eval('{_DRAW}')")),
   ("prints", ADMITTED, _generate(f"print('x' * 10**6)\nreturn {_DRAW}")),
-  # Calls never share state: the counter starts anew in each.
+  # Calls never share state: the counter is 1 in each.
   ("counts its calls", "constant", _generate("calls.append(1)\nreturn [len(calls), 5]") | {"head": "calls = []"}),
   ("patches random", ADMITTED, _generate(f"random.seed = None\nreturn {_DRAW}")),
   ("not a number", ADMITTED, _generate("return [float('nan'), seed]") | _solve("return instance[1]") | _score("return answer == instance[1]")),
@@ -142,6 +142,11 @@ PROGRAMS = (
   ("infinite", "score", _score("return float('inf')")),
   ("complex", "score", _score("return complex(answer == max(instance))")),
   ("list", "score", _score("return [1]")),
+  # The calls of a program that could tell them apart have processes of their own.
+  ("exits for None", "lenient", _score("import os\nif answer is None: os._exit(0)\nreturn isinstance(answer, int)")),
+  ("counts answers", "lenient", _score("if answer is None: random.seen = 1\nreturn answer is not None and not hasattr(random, 'seen')")),
+  ("any subset", "lenient", _score("return all(x in instance for x in answer)") | _solve("return instance[:2]")),
+  ("yes or no", "constant", _solve("return sum(instance) % 2 == 0") | _score("return answer is (sum(instance) % 2 == 0)")),
   ("score raises", "error", _score("raise KeyError")),
   ("raises for wrong ones", ADMITTED, _score("assert answer == max(instance)\nreturn 1")),
   ("endless for wrong ones", "timeout", _score("while answer != max(instance): pass\nreturn 1")),

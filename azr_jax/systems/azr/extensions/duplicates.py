@@ -3,7 +3,7 @@
 An environment is known if another has the same instances and answers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
 from azr_jax.rollout.event_loop import Awaited
@@ -14,20 +14,25 @@ from azr_jax.tasks.programs import buffer as buffer_lib
 class Duplicates:
   """Finds proposals that repeat a buffered task or a new task of the step."""
 
-  def __init__(self, buffers: Mapping[str, buffer_lib.TaskBuffer], count: int):
+  def __init__(
+    self,
+    buffers: Mapping[str, buffer_lib.TaskBuffer],
+    task_types: Sequence[str],
+  ):
     """Reads the buffers.
 
     Args:
       buffers: the tasks of earlier steps, by type.
-      count: the number of proposals.
+      task_types: the type of each proposal.
     """
     self._known = {name: buffer.keys() for name, buffer in buffers.items()}
-    self._decided: list[Future[None]] = [Future() for _ in range(count)]
+    self._task_types = task_types
+    self._decided: list[Future[None]] = [Future() for _ in task_types]
 
   async def reject(self, index: int, proposal: Proposal) -> None:
     """Rejects a task that a buffer or an earlier proposal already has.
 
-    Waits for all earlier proposals, so that the first of several is kept.
+    Waits for earlier proposals of the type, so that the first is kept.
     Keeps tasks of types whose buffers it has not read.
 
     Args:
@@ -35,12 +40,11 @@ class Duplicates:
       proposal: a validated proposal.
     """
     try:
-      if proposal.task_type not in self._known:
+      if proposal.task is None or proposal.task_type not in self._known:
         return
-      for earlier in self._decided[:index]:
-        await Awaited(earlier)
-      if proposal.task is None:
-        return
+      for earlier in range(index):
+        if self._task_types[earlier] == proposal.task_type:
+          await Awaited(self._decided[earlier])
       known = self._known[proposal.task_type]
       key = buffer_lib.task_key(proposal.task)
       if key in known:

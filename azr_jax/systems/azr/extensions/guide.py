@@ -32,7 +32,7 @@ from azr_jax.tasks.programs import parsing, prompts
 from azr_jax.tasks.programs.task import EnvironmentTask, InductionTask, Triplet
 
 MAX_GRADE = 4
-_GRADES = re.compile(r"(?<![\d.])([0-4])(?![\d.])")
+_GRADES = re.compile(r"(?<![\d./])([0-4])(?!\d|\.\d)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +106,7 @@ async def grade(
 
 
 def read(completion: types.Completion) -> float | None:
-  """Returns g of a response; None unless it ends with two grades."""
+  """Returns g of a response; None unless its answer has exactly two grades."""
   answer = parsing.answer_text(completion.text)
   found = _GRADES.findall(answer or "")
   if len(found) != 2:

@@ -130,7 +130,7 @@ class StepExtensions:
     self._duplicates = None
     if rules.distinct_types:
       buffers = {name: run.buffers[name] for name in rules.distinct_types}
-      self._duplicates = Duplicates(buffers, len(starts))
+      self._duplicates = Duplicates(buffers, [s.task_type for s in starts])
 
   def is_voted(self, task: Task) -> bool:
     """Returns whether to read the votes of a task's solutions."""
@@ -154,12 +154,12 @@ class StepExtensions:
   async def while_solving(self, episode: SelfPlayEpisode) -> None:
     """Measures the proposed program, and asks the guide about it."""
     rules = self._run.rules
+    if rules.measures_programs:
+      await program_metrics.measure(self._run.context.jobs, episode.proposal)
     if rules.guide_goal:
       await guide.grade(
         self._policy, episode.proposal, episode.index, rules.guide_goal
       )
-    if rules.measures_programs:
-      await program_metrics.measure(self._run.context.jobs, episode.proposal)
 
   def before_solution(self, episode: SelfPlayEpisode, task: Task) -> None:
     """Starts a vote on the task to solve, if it has no label."""
