@@ -2,9 +2,9 @@
 
 As soon as a proposal is validated, its learnability rollouts and its solution
 are sampled. If it is rejected, a buffered task is solved instead. Proposals do
-not wait for each other, unless they must differ (`extensions/duplicates.py`). All random draws depend on the proposal's index, so a
-step has the same tasks and samples regardless of the order in which completions
-and verdicts arrive.
+not wait for each other, unless they must differ (`extensions/duplicates.py`).
+All random draws depend on the proposal's index, so a step has the same tasks
+and samples regardless of the order in which completions and verdicts arrive.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence

@@ -219,10 +219,7 @@ def _submit_scores(
     groups = [of_wrong[: len(swapped)]]
     for start in range(len(swapped), len(of_wrong), _COMPARED):
       groups.append(of_wrong[start : start + _COMPARED])
-    for group in groups:
-      if sum(score == 1 for score in group) >= _GUESSABLE * len(group):
-        return Rejection("lenient")
-    return None
+    return Rejection("lenient") if any(map(_is_guessed, groups)) else None
 
   return futures.then(
     futures.gather(
@@ -233,6 +230,11 @@ def _submit_scores(
     ),
     read,
   )
+
+
+def _is_guessed(scores: _Scores) -> bool:
+  """Returns whether a way to guess gets full marks too often."""
+  return sum(score == 1 for score in scores) >= _GUESSABLE * len(scores)
 
 
 def _others(answers: Sequence[str]) -> list[str]:

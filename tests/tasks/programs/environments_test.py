@@ -13,7 +13,6 @@ from azr_jax.tasks.programs import (
   seed_files,
   validation,
 )
-
 from azr_jax.tasks.programs.task import EnvironmentTask
 
 
