@@ -68,6 +68,7 @@ def test_a_critic_to_start_from_that_nothing_uses(changes, message):
     settings.read_train(config)
 
 
+@pytest.mark.slow
 def test_orz_resumes_and_its_problems_can_be_selected(tmp_path, on_one_device):
   config = orz.get_config("tiny")
   config.update_from_flattened_dict(ORZ)

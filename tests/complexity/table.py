@@ -27,11 +27,11 @@ from azr_jax.grading.mathematics import extraction
 from azr_jax.grading.mathematics import grader as mathematics
 from azr_jax.grading.symbench import grader as symbench
 from azr_jax.run import text_monitor
-from azr_jax.systems.azr.extensions import composite, rewriting
+from azr_jax.systems.azr.extensions import composite, guide, rewriting
 from azr_jax.systems.code_interpreter import script_complexity
 from azr_jax.systems.custom import sandboxed
 from azr_jax.tasks.mathematics import prompts as mathematics_prompts
-from azr_jax.tasks.programs import parsing, program_key
+from azr_jax.tasks.programs import environments, parsing, program_key
 from azr_jax.tools import code_blocks, tool_calls
 from tests.complexity import readings as r
 from tests.complexity.texts import (
@@ -185,6 +185,15 @@ READERS: Mapping[str, Reader] = {
     lambda text: r.read_answers(text, parsing.PUBLISHED_CODE),
     ("tasks/programs/parsing.py",),
     frame=_ANSWER,
+  ),
+  "grades of a guide": Reader(
+    guide.read, ("systems/azr/extensions/guide.py",), frame=_ANSWER
+  ),
+  "answers to environments": Reader(
+    environments.literal_answer,
+    ("tasks/programs/environments.py",),
+    {**SYNTAX, **VALUES},
+    programs.MAX_ANSWER_CHARS,
   ),
   "programs, votes": Reader(
     r.read_votes,

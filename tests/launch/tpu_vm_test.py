@@ -31,6 +31,7 @@ def started(gcloud):
   return [call for call in gcloud.calls if "nohup" in call[-1]]
 
 
+@pytest.mark.slow
 def test_a_preempted_run_resumes_on_another_slice(gcloud):
   (gcloud.folder / "tar").unlink()
   done = gcloud(

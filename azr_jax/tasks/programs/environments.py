@@ -158,7 +158,7 @@ def submit_grading(
     answer: the text of a literal; None if there is no answer. Expressions that
       compute an answer are incorrect.
   """
-  written = _literal(answer)
+  written = literal_answer(answer)
   if written is None:
     return futures.done(Outcome.INCORRECT)
   job = Job(
@@ -174,7 +174,7 @@ def submit_grading(
   )
 
 
-def _literal(answer: str | None) -> str | None:
+def literal_answer(answer: str | None) -> str | None:
   """Returns an answer as one argument of a call; None if it is no literal."""
   if answer is None or len(answer) > MAX_ANSWER_CHARS:
     return None

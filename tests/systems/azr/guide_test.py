@@ -2,7 +2,7 @@
 
 import pytest
 import scripted
-from scripted_azr import ScriptedPolicy, completion, settings
+from scripted_azr import ScriptedPolicy, settings
 
 from azr_jax.config.settings import Invalid
 from azr_jax.rollout.settings import SamplerSettings
@@ -41,7 +41,7 @@ class Guided(ScriptedPolicy):
   ],
 )
 def test_two_grades_are_read(text, grade):
-  assert guide.read(completion(text)) == grade
+  assert guide.read(text) == grade
 
 
 def _rewards(context, policy, **changes):

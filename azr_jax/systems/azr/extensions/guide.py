@@ -23,7 +23,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from azr_jax import types
 from azr_jax.config.settings import Settings, setting
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems.azr.calls import AZRCall
@@ -102,12 +101,12 @@ async def grade(
       [prompt], prompt_numbers=[index], call=AZRCall.GUIDE
     )
   ]
-  proposal.guide_grade = read(completion)
+  proposal.guide_grade = read(completion.text)
 
 
-def read(completion: types.Completion) -> float | None:
+def read(response: str) -> float | None:
   """Returns g of a response; None unless its answer has exactly two grades."""
-  answer = parsing.answer_text(completion.text)
+  answer = parsing.answer_text(response)
   found = _GRADES.findall(answer or "")
   if len(found) != 2:
     return None
