@@ -171,6 +171,7 @@ def test_the_reference_is_the_base_with_its_first_adapters(one_device_mesh):
   assert moved["learner/kl"] > 1e-4
 
 
+@pytest.mark.slow
 def test_the_critic_trains_adapters_and_its_head(one_device_mesh):
   critic = CriticParts(
     optax.sgd(0.1),

@@ -315,6 +315,7 @@ def test_gradients_of_bfloat16_parameters_are_float32():
   assert np.any(first != np.asarray(first, jnp.bfloat16).astype(np.float32))
 
 
+@pytest.mark.slow
 def test_a_restored_state_is_the_saved_one_and_continues_alike(tmp_path):
   found, state, _, shardings = made()
   batch = tiny_updates.batch_of(8)

@@ -178,6 +178,7 @@ def test_a_mesh_changes_no_gradient(plain, sizes, tokens):
 @pytest.mark.parametrize(
   "plain", [MODEL, pytest.param(GPT_OSS, marks=pytest.mark.slow)]
 )
+@pytest.mark.slow
 def test_adapters_of_experts_are_small_and_merge(
   plain, tmp_path, one_device_mesh
 ):

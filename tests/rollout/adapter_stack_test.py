@@ -82,6 +82,7 @@ def check(text, completion, lora, trained):
 @pytest.mark.parametrize(
   "is_split", [pytest.param(False, marks=pytest.mark.slow), True]
 )
+@pytest.mark.slow
 def test_each_request_gets_its_adapter(one_device_mesh, is_split):
   """With equal prompts, whose cached tokens differ by adapter."""
   mesh, changes = one_device_mesh, {}
