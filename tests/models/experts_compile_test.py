@@ -20,7 +20,7 @@ TOKENS = 14336
   [
     ("qwen3-30b-a3b", "v5p:2x2x1", "libtpu", 1900),
     ("qwen3-30b-a3b", "h100:1", "jax_cuda13_plugin", 1700),
-    ("gpt-oss-20b", "v5p:2x2x1", "libtpu", 1700),
+    ("gpt-oss-20b", "v5p:2x2x1", "libtpu", 2000),
     ("gpt-oss-20b", "h100:1", "jax_cuda13_plugin", 2100),
   ],
 )
