@@ -80,6 +80,14 @@ def test_each_rollout_gets_an_instance_of_its_own(played):
   ]
 
 
+def test_solutions_of_instances_count_for_their_environment(played):
+  system, _ = played(Designer(limit=9000))
+  entries = system.state_dict()["environment"]["entries"]
+  new = [entry["num_responses"] for entry in entries if entry["step"] == 1]
+  # Four learnability rollouts and one solution each.
+  assert new == [5.0, 5.0]
+
+
 def test_a_known_environment_is_rejected(played):
   class Copier(Designer):
     """Proposes one environment again and again, under another name."""
