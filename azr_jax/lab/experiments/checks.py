@@ -7,8 +7,10 @@ import ml_collections
 
 from azr_jax.cli import config_files
 from azr_jax.config.settings import Invalid
-from azr_jax.lab.experiments.plan import Plan
+from azr_jax.lab.experiments.plan import SUPERVISED, TRAIN, Plan
 from azr_jax.trainer import settings
+
+_READERS = {TRAIN: settings.read_train, SUPERVISED: settings.read_supervised}
 
 
 def check_arms(plan: Plan) -> None:
@@ -19,7 +21,7 @@ def check_arms(plan: Plan) -> None:
   """
   for name, arm in plan.arms.items():
     try:
-      settings.read_train(config_of(arm.config, arm.overrides))
+      _READERS[arm.command](config_of(arm.config, arm.overrides))
     except (Invalid, config_files.UsageError, KeyError, TypeError) as error:
       raise ValueError(f"{plan.name}, arm {name}: {error}") from None
 

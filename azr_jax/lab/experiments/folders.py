@@ -159,7 +159,8 @@ def is_done(run: pathlib.Path) -> bool:
     return False
   config = run_folder.read_config(run)
   # The last policy's scores are in the row of the step after it.
-  last = config["train"]["steps"] + bool(config["evaluation"]["every"])
+  evaluates = bool(config.get("evaluation", {}).get("every"))
+  last = config["train"]["steps"] + evaluates
   return int(rows[-1]["step"]) >= last
 
 

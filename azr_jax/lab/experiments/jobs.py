@@ -93,7 +93,7 @@ def _train(workdir: Workdir, arm: str, seed: int) -> ExperimentJob:
   run = workdir.run(arm, seed)
   own = workdir.overrides(arm)
   command = _module(
-    "azr_jax.train",
+    workdir.plan.arms[arm].command,
     f"--config={workdir.plan.arms[arm].config}",
     *(flag(key, value) for key, value in own.items()),
     flag("seed", seed),

@@ -7,10 +7,10 @@ everything that decides the answer. Its tables:
 | --- | --- |
 | top level | question, claim, source, refuted_if, seeds, analysis, core_hours |
 | `[text]` | texts by name, for values that occur more than once |
-| `[set]` | config keys of every arm |
+| `[set]` | config keys of every arm of `azr_jax.train` |
 | `[rehearse]` | config keys of every arm in a rehearsal |
 | `[[prepare]]` | a command that makes an input of arms, e.g. a start model |
-| `[arms.NAME]` | a config, and the keys that define the arm |
+| `[arms.NAME]` | a config, the keys that define the arm, and a command |
 | `[scores.NAME]` | a benchmark that finished runs are scored on |
 | `[outcomes.NAME]` | a score, or the mean of a metric between two steps |
 | `[[comparisons]]` | two arms, an outcome, and the claimed difference |
@@ -35,6 +35,10 @@ CLAIMS = (HIGHER, LOWER, NOT_LOWER)
 # How two arms are compared over their seeds.
 TWO_SAMPLES, PAIRED_SEEDS = "two_samples", "paired_seeds"
 ANALYSES = (TWO_SAMPLES, PAIRED_SEEDS)
+
+# What an arm may run: reinforcement learning, or supervised training.
+TRAIN, SUPERVISED = "azr_jax.train", "azr_jax.sft"
+COMMANDS = (TRAIN, SUPERVISED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,11 +193,13 @@ class Arm:
 
   Attributes:
     config: FILE:VARIANT.
-    overrides: value by config key, including `[set]`.
+    overrides: value by config key, including `[set]` if the command is `TRAIN`.
+    command: the module that trains, one of `COMMANDS`.
   """
 
   config: str
   overrides: Mapping[str, Any]
+  command: str = TRAIN
 
 
 @dataclasses.dataclass(frozen=True)
@@ -258,7 +264,9 @@ class Plan:
         for one in self.preparations
       ],
       arms={
-        name: Arm(arm.config, {**arm.overrides, **self.rehearse})
+        name: dataclasses.replace(
+          arm, overrides={**arm.overrides, **self.rehearse}
+        )
         for name, arm in self.arms.items()
       },
       scores={

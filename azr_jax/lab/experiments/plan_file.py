@@ -10,6 +10,8 @@ from azr_jax.config import settings as settings_lib
 from azr_jax.config import user_files
 from azr_jax.config.settings import Invalid, SettingsT
 from azr_jax.lab.experiments.plan import (
+  COMMANDS,
+  TRAIN,
   Amendment,
   Arm,
   ArmComparison,
@@ -142,12 +144,16 @@ def _named(tables: dict[str, Any], key: str) -> dict[str, dict[str, Any]]:
 def _arm(name: str, table: dict[str, Any], shared: dict[str, Any]) -> Arm:
   rest = dict(table)
   own = _table(rest, "set")
-  config = rest.pop("config", "")
+  config, command = rest.pop("config", ""), rest.pop("command", TRAIN)
   if rest or not isinstance(config, str) or not config:
     raise Invalid(
-      f"arms.{name}", f"={table!r:.80}: expected only config and set"
+      f"arms.{name}", f"={table!r:.80}: expected only config, set and command"
     )
-  return Arm(config, {**shared, **own})
+  if command not in COMMANDS:
+    raise Invalid(
+      f"arms.{name}.command", f"={command!r:.80}: expected one of {COMMANDS}"
+    )
+  return Arm(config, {**shared, **own} if command == TRAIN else own, command)
 
 
 def _transition(table: dict[str, Any]) -> Transition | None:

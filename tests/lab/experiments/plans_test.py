@@ -11,6 +11,7 @@ from azr_jax.lab.data.countdown_pool import ProposeRunSettings
 from azr_jax.lab.data.question_potential import PotentialRunSettings
 from azr_jax.lab.experiments import analysis, archive, checks, jobs, plan_file
 from azr_jax.lab.experiments.folders import Workdir
+from azr_jax.lab.experiments.plan import SUPERVISED
 from azr_jax.models import presets
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.trainer import settings
@@ -51,6 +52,9 @@ def plan_of(name):
 def test_every_arm_builds_down_to_abstract_shapes(name, arm):
   plan = plan_of(name)
   config = checks.config_of(plan.arms[arm].config, plan.arms[arm].overrides)
+  if plan.arms[arm].command == SUPERVISED:
+    assert settings.read_supervised(config).shared.train.steps
+    return
   checked = settings.read_train(config)
   model = {"code_interpreter": "code", "custom": "orz"}
   name = checked.system.name
@@ -129,6 +133,7 @@ def value_of(text):
       "base='a'",
     ),
     ({"arms": {"a b": {"config": "x"}}}, "arms.a b"),
+    ({"arms": {"a": {"config": "x", "command": "azr_jax.serve"}}}, "a.command"),
     ({"set": {"model.source": "{start}/model"}}, "start"),
     ({"outcomes": {"reward": {"title": "t"}}}, "metric"),
     (
@@ -162,6 +167,21 @@ def test_an_arm_with_a_wrong_key_is_refused():
     arms = {"a": {"config": "configs/orz.py:tiny", "set": {key: -1}}}
     with pytest.raises(ValueError, match=f"arm a: .*{words}"):
       checks.check_arms(plan_file.parse("wrong", PLAN | {"arms": arms}))
+
+
+def test_a_supervised_arm_has_its_own_keys_and_command(tmp_path):
+  own = {"train.steps": 3}
+  arm = {"config": "configs/sft.py:own", "command": SUPERVISED, "set": own}
+  plan = plan_file.parse(
+    "mixed",
+    PLAN | {"set": {"orz.prompts": 4}, "arms": {**PLAN["arms"], "sft": arm}},
+  )
+  checks.check_arms(plan)
+  assert plan.arms["sft"].overrides == own
+  assert plan.rehearsal().arms["sft"].command == SUPERVISED
+  made = {job.name: job.command for job in jobs.make(Workdir(tmp_path, plan))}
+  assert made["a_0"][2] == "azr_jax.train"
+  assert made["sft_1"][2] == SUPERVISED and "--config.seed=1" in made["sft_1"]
 
 
 def test_texts_and_the_keys_of_all_arms_are_filled_in():
