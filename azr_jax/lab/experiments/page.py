@@ -17,6 +17,7 @@ from azr_jax.lab.experiments import (
   folders,
   plan_file,
   reading,
+  styled,
 )
 from azr_jax.lab.experiments.analysis import Finding
 from azr_jax.lab.experiments.folders import Workdir
@@ -67,6 +68,7 @@ def write(source: pathlib.Path, out: pathlib.Path, workdir: Workdir) -> str:
     "core_hours": sum(workdir.spent().values()) / 3600,
     "outcomes": [dataclasses.asdict(one) for one in cells],
     "comparisons": [_flat(one) for one in findings],
+    "styles": [dataclasses.asdict(one) for one in styled.gains(workdir)],
   }
   # The page is made from the file's content, so that the two agree.
   results = json.loads(json.dumps(results))
@@ -125,6 +127,7 @@ def page(plan: Plan, results: Mapping[str, Any]) -> str:
     _ANALYSES[results["analysis"]],
     _arms(plan, results),
     _comparisons(plan, results),
+    styled.table(results["styles"]),
     f"![curves and differences]({FIGURE})",
     *(reading.sentence(plan, one) for one in results["comparisons"]),
   ]

@@ -395,6 +395,47 @@ def test_answers_with_styles_are_kept(finished, tmp_path):
   assert restored == {one["id"]: one for one in styled}
 
 
+def write_styled(folder, share, accuracy):
+  """Writes answers of which a share is styled `a`, and right; others are `b`."""
+  folder.mkdir(parents=True, exist_ok=True)
+  asked = {"problems/items": ITEMS, "problems/too_long": 0.0}
+  (folder / "results.json").write_text(json.dumps({"scores": asked}))
+  edge = round(share * ITEMS)
+  right = edge + round(accuracy * (ITEMS - edge))
+  records = [
+    {
+      "id": str(item),
+      "question": f"q{item}",
+      "correct": [item < right],
+      "styles": ["a" if item < edge else "b"],
+    }
+    for item in range(ITEMS)
+  ]
+  text = "".join(json.dumps(record) + "\n" for record in records)
+  (folder / "problems.jsonl").write_text(text)
+
+
+def test_gains_are_split_by_style(finished):
+  source, workdir = finished
+  assert page.write(source, source, workdir).count("within styles") == 0
+  write_styled(workdir.start_scores("sums"), 0.5, 0.0)
+  for seed, accuracy in ((0, 0.4), (1, 0.6)):
+    write_styled(workdir.scores("plain", seed, "sums"), 0.5, accuracy)
+  write_styled(workdir.scores("better", 3, "sums"), 0.75, 0.0)
+  text = page.write(source, source, workdir)
+  results = json.loads((source / page.RESULTS).read_text())
+  plain, better = results["styles"]
+  assert (plain["arm"], plain["seeds"]) == ("plain", [0, 1])
+  assert plain["parts"]["from_shares"] == [0, 0]
+  # Half of the answers are right in 50 % instead of 0 %: 20 and 30 points.
+  assert plain["parts"]["from_within"][0] == pytest.approx(0.25)
+  assert plain["within_by_seed_stderr"] == pytest.approx(0.05)
+  assert better["parts"]["from_shares"][0] == pytest.approx(0.25)
+  assert better["parts"]["from_within"][0] == pytest.approx(0)
+  assert better["within_by_seed_stderr"] is None
+  assert "| +25.0 +- " in text and "(5.0) | `a` 50 to 50 %" in text
+
+
 def test_kept_runs_are_of_an_amended_plan(finished, tmp_path):
   source, workdir = finished
   archive.save(workdir, source)
