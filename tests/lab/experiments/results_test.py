@@ -396,7 +396,7 @@ def test_answers_with_styles_are_kept(finished, tmp_path):
 
 
 def write_styled(folder, share, accuracy):
-  """Writes answers of which a share is styled `a`, and right; others are `b`."""
+  """Writes answers: a share in style `a`, all right, and the rest in `b`."""
   folder.mkdir(parents=True, exist_ok=True)
   asked = {"problems/items": ITEMS, "problems/too_long": 0.0}
   (folder / "results.json").write_text(json.dumps({"scores": asked}))
