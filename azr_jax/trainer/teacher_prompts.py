@@ -2,7 +2,8 @@
 
 A teacher that is another model also reads responses without such a text, behind
 the policy's own prompt. The added text stands where the question ends
-(`types.Prompt.question_end`), or in front of the prompt if its end is unknown.
+(`types.Prompt.question_end`), or in front of the prompt if its end is unknown or
+the response follows at once.
 """
 
 import dataclasses
@@ -133,8 +134,12 @@ class TeacherPrompts:
 
 
 def _inserted(prompt: types.Prompt, text: str) -> str:
-  """Returns a prompt's text with another behind its question."""
+  """Returns a prompt's text with another behind its question.
+
+  Nothing may separate the question from the response, as in `12 + 30 =`. Then
+  the response must still follow it, so the other text comes first.
+  """
   end = prompt.question_end
-  if not end:
+  if not end or not prompt.text[end:].strip():
     return f"{text.strip()}\n\n{prompt.text}"
   return prompt.text[:end] + text + prompt.text[end:]

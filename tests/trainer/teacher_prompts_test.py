@@ -49,11 +49,14 @@ def test_the_text_stands_behind_the_question():
   start = dataclasses.replace(
     told, prompt=dataclasses.replace(told.prompt, question_end=0)
   )
-  found = read(teacher("feedback"), told, response(), start)
+  followed = response(feedback="too large", question_end=len(TEXT))
+  found = read(teacher("feedback"), told, response(), start, followed)
+  in_front = "(feedback: too large)\n\n1+2?\nAssistant: <think>4\0"
   assert found == [
     "1+2? (feedback: too large)\nAssistant: <think>4\0",
     None,
-    "(feedback: too large)\n\n1+2?\nAssistant: <think>4\0",
+    in_front,
+    in_front,
   ]
 
 
