@@ -48,6 +48,34 @@ def test_kill_and_resume_with_several_optimizer_steps_per_batch(tmp_path):
   assert {m["learner/updates"] for m in want} == {2.0}
 
 
+@pytest.mark.slow
+def test_kill_and_resume_with_environments_a_guide_and_a_teacher(tmp_path):
+  config = (
+    *training.AZR_FLAGS,
+    "--config.azr.task_types=('environment', 'deduction')",
+    "--config.azr.seed_rounds=1",
+    "--config.azr.guide.weight=0.5",
+    "--config.distill.weight=0.5",
+    "--config.distill.context=('reference', 'feedback')",
+    "--config.rollout.prompt_buckets=(1280,)",
+    "--config.learner.row_length=1536",
+    "--config.learner.chunk_tokens=1536",
+  )
+  whole, killed = tmp_path / "whole", tmp_path / "killed"
+  training.finish(training.start(whole, steps=4, config=config))
+  process = training.start(killed, steps=4, config=config)
+  training.wait_for_line(killed, 2, process)
+  process.kill()
+  process.communicate()
+  training.finish(training.start(killed, steps=4, config=config))
+  want = training.metrics_of(whole)
+  assert training.metrics_of(killed) == want
+  assert all(m["count/azr/environment/solve"] > 0 for m in want)
+  assert all(m["distill/fraction"] > 0 for m in want)
+  unread = "guide/azr/deduction/unread_fraction"
+  assert any(unread in m for m in want)
+
+
 def test_a_trace_has_the_phases_of_the_steps_that_were_named(azr_run):
   counts = training.spans_of(azr_run)
   # Step 3 seeds no buffers. Both steps propose, rate and solve.
