@@ -77,7 +77,7 @@ class Prompt:
       Tools see it in front of the first response, and so does `begun`. "" if
       the model writes the whole response.
     question_end: the index in `text` where the question ends. A teacher's
-      prompt says more there. 0 if unknown.
+      prompt says more there, or before `text` if nothing follows. 0 if unknown.
   """
 
   text: str

@@ -2,8 +2,8 @@
 
 A teacher that is another model also reads responses without such a text, behind
 the policy's own prompt. The added text stands where the question ends
-(`types.Prompt.question_end`), or in front of the prompt if its end is unknown or
-the response follows at once.
+(`types.Prompt.question_end`). It stands in front of the prompt if that place is
+unknown or the prompt's end.
 """
 
 import dataclasses
@@ -134,10 +134,10 @@ class TeacherPrompts:
 
 
 def _inserted(prompt: types.Prompt, text: str) -> str:
-  """Returns a prompt's text with another behind its question.
+  """Inserts a text after a prompt's question, or before the prompt.
 
-  Nothing may separate the question from the response, as in `12 + 30 =`. Then
-  the response must still follow it, so the other text comes first.
+  It comes before the prompt if the end of the question is unknown or is the end
+  of the prompt, as in `12 + 30 =`, so that the response continues the question.
   """
   end = prompt.question_end
   if not end or not prompt.text[end:].strip():

@@ -13,7 +13,7 @@ import numpy as np
 from azr_jax.evals import statistics
 from azr_jax.lab.experiments import checks, folders, outcomes
 from azr_jax.lab.experiments.folders import Workdir
-from azr_jax.lab.experiments.outcomes import OutcomeValues
+from azr_jax.lab.experiments.outcomes import START, OutcomeValues
 from azr_jax.lab.experiments.plan import (
   LOWER,
   NOT_LOWER,
@@ -124,7 +124,7 @@ def cells(workdir: Workdir) -> list[Cell]:
   """
   found = []
   for name, outcome in workdir.plan.outcomes.items():
-    for arm in ("start", *workdir.plan.arms):
+    for arm in (START, *workdir.plan.arms):
       samples = outcomes.read(workdir, arm, outcome)
       if samples is None:
         continue
@@ -251,7 +251,7 @@ def _planned(plan: Plan, one: ArmComparison) -> hypotheses.Mean:
   count = len(plan.about.seeds)
   if count == 1:
     return hypotheses.Mean(0.0)
-  is_one_sample = not one.base or plan.about.analysis == PAIRED_SEEDS
+  is_one_sample = one.base in ("", START) or plan.about.analysis == PAIRED_SEEDS
   df = (count - 1) * (1 if is_one_sample else 2)
   error = hypotheses.Error(one.expected_sd / math.sqrt(count), df)
   return hypotheses.Mean(0.0, (error,))
@@ -262,8 +262,9 @@ def _read(
 ) -> tuple[OutcomeValues, OutcomeValues | None] | None:
   """Returns the values of the arm and its base, or None if one has none.
 
-  Without a base, or with paired seeds, there is one sample and no base: the
-  arm's values, or the differences of the seeds that both arms have.
+  There is one sample and no base without a base, with the start as base, and
+  with paired seeds: the arm's values, their differences from the start's scores
+  of the same items, or the differences of the seeds that both arms have.
   """
   outcome = workdir.plan.outcomes[one.outcome]
   arm = outcomes.read(workdir, one.arm, outcome)
@@ -275,6 +276,8 @@ def _read(
   if base is None:
     return None
   outcomes.check_same_items(arm, base)
+  if one.base == START:
+    return OutcomeValues(arm.seeds, arm.items, arm.values - base.values), None
   if workdir.plan.about.analysis != PAIRED_SEEDS:
     return arm, base
   seeds = tuple(seed for seed in arm.seeds if seed in base.seeds)

@@ -28,7 +28,7 @@ from azr_jax.lab.experiments import (
   registration,
 )
 from azr_jax.lab.experiments.folders import Workdir
-from azr_jax.lab.experiments.outcomes import START
+from azr_jax.lab.experiments.plan import START
 from azr_jax.run import folder as run_folder
 from azr_jax.run import metrics, starts, storage
 

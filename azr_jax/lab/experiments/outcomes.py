@@ -9,9 +9,7 @@ from jaxtyping import Float
 from azr_jax.evals import score_files
 from azr_jax.lab.experiments import folders
 from azr_jax.lab.experiments.folders import Workdir
-from azr_jax.lab.experiments.plan import OutcomeSettings
-
-START = "start"
+from azr_jax.lab.experiments.plan import START, OutcomeSettings
 
 
 @dataclasses.dataclass(frozen=True)

@@ -206,6 +206,8 @@ def _cell(
 
 
 def _comparisons(plan: Plan, results: Mapping[str, Any]) -> str:
+  if not results["comparisons"]:
+    return ""
   level = f"{100 * plan.about.confidence:g} %"
   power = f"{100 * plan.about.power:g} %"
   lines = [

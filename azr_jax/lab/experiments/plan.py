@@ -32,6 +32,9 @@ from azr_jax.config.settings import Settings, setting
 HIGHER, LOWER, NOT_LOWER = "higher", "lower", "not_lower"
 CLAIMS = (HIGHER, LOWER, NOT_LOWER)
 
+# The base of a comparison with the model that runs start from.
+START = "start"
+
 # How two arms are compared over their seeds.
 TWO_SAMPLES, PAIRED_SEEDS = "two_samples", "paired_seeds"
 ANALYSES = (TWO_SAMPLES, PAIRED_SEEDS)
@@ -141,7 +144,11 @@ class ArmComparison(Settings):
 
   outcome: str = setting("", "name in [outcomes]", required=True)
   arm: str = setting("", "name in [arms]", required=True)
-  base: str = setting("", "arm to compare with; '' compares with 0")
+  base: str = setting(
+    "",
+    "arm to compare with, or 'start', the model that the score's runs start "
+    "from; '' compares with 0",
+  )
   claim: str = setting(
     HIGHER, "claim about the difference arm - base", choices=CLAIMS
   )

@@ -11,6 +11,7 @@ from azr_jax.config import user_files
 from azr_jax.config.settings import Invalid, SettingsT
 from azr_jax.lab.experiments.plan import (
   COMMANDS,
+  START,
   TRAIN,
   Amendment,
   Arm,
@@ -246,15 +247,19 @@ def _check_transition(plan: Plan) -> None:
 def _check_comparison(plan: Plan, where: str, one: ArmComparison) -> None:
   """Raises Invalid if a comparison's arms, outcome or scores are unknown."""
   _known(f"{where}.outcome", [one.outcome], plan.outcomes)
-  arms = [name for name in (one.arm, one.base) if name]
+  score = plan.outcomes[one.outcome].score
+  arms = [name for name in (one.arm, one.base) if name not in ("", START)]
   _known(f"{where}.arm", arms, plan.arms)
+  if one.base == START and not (score and plan.scores[score].start):
+    raise Invalid(
+      f"{where}.base", f"={START!r}: expected the outcome of a score with start"
+    )
   added = {arm for amendment in plan.amendments for arm in amendment.adds}
   if one.primary and added & {*arms}:
     raise Invalid(
       f"{where}.primary",
       f"=True: expected False with an arm that was added, {added & {*arms}}",
     )
-  score = plan.outcomes[one.outcome].score
   for arm in arms:
     if score and score not in plan.scores_of(arm):
       raise Invalid(f"{where}.arm", f"={arm!r}: expected an arm of {score!r}")

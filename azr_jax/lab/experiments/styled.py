@@ -33,8 +33,8 @@ class StyledGain:
     arm: name in [arms].
     seeds: the seeds of the runs, whose answers are joined.
     parts: the gain and its parts, with standard errors over items.
-    within_by_seed_stderr: standard error over seeds of the part within styles;
-      None for one seed.
+    within_by_seed_stderr: standard error over seeds of the part within styles,
+      split for each seed alone; None for one seed.
   """
 
   score: str
@@ -60,7 +60,7 @@ def gains(workdir: Workdir) -> Iterator[StyledGain]:
       if not found or score not in workdir.plan.scores_of(arm):
         continue
       by_seed = [
-        _split(start, [folder], benchmark).from_within[0]
+        _split(start, [folder], benchmark, resamples=2).from_within[0]
         for folder in found.values()
       ]
       spread = None
@@ -71,20 +71,33 @@ def gains(workdir: Workdir) -> Iterator[StyledGain]:
 
 
 def _has_styles(folder: str, benchmark: str) -> bool:
+  """Returns whether a folder has finished scores with styles.
+
+  Raises:
+    ValueError: only some of the records have styles.
+  """
   path = pathlib.Path(folder)
   if not folders.is_scored(path):
     return False
   records = record_files.read(path / f"{benchmark}.jsonl")
-  return all("styles" in one for one in records)
+  have = {"styles" in one for one in records}
+  if len(have) > 1:
+    raise ValueError(
+      f"{path}: expected styles in all records or none; score it again in an "
+      "empty folder"
+    )
+  return True in have
 
 
-def _split(start: str, after: Sequence[str], benchmark: str) -> Decomposition:
+def _split(
+  start: str, after: Sequence[str], benchmark: str, resamples: int = _RESAMPLES
+) -> Decomposition:
   models = [score_files.read_model(text) for text in (start, ",".join(after))]
   items = [decomposition.read(one, benchmark, None) for one in models]
   num_items = int(models[0].scores[0][f"{benchmark}/items"])
   styles, _, tables = decomposition.tables(items, num_items, _MIN_SHARE)
   rng = streams.generator(0, Purpose.RESAMPLES)
-  return decomposition.decompose(styles, tables, _RESAMPLES, rng)
+  return decomposition.decompose(styles, tables, resamples, rng)
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:

@@ -132,6 +132,10 @@ def value_of(text):
       {"comparisons": [{"outcome": "reward", "arm": "a", "base": "a"}]},
       "base='a'",
     ),
+    (
+      {"comparisons": [{"outcome": "reward", "arm": "a", "base": "start"}]},
+      "base='start'",
+    ),
     ({"arms": {"a b": {"config": "x"}}}, "arms.a b"),
     ({"arms": {"a": {"config": "x", "command": "azr_jax.serve"}}}, "a.command"),
     ({"set": {"model.source": "{start}/model"}}, "start"),

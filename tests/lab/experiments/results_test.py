@@ -26,7 +26,7 @@ from azr_jax.lab.experiments import (
   registration,
 )
 from azr_jax.lab.experiments.folders import Workdir
-from azr_jax.lab.experiments.plan import OutcomeSettings
+from azr_jax.lab.experiments.plan import ArmComparison, OutcomeSettings
 
 draw_figure = figure.draw
 figure_lib = pytest.importorskip("matplotlib.figure", reason="draws figures")
@@ -434,6 +434,27 @@ def test_gains_are_split_by_style(finished):
   assert better["parts"]["from_within"][0] == pytest.approx(0)
   assert better["within_by_seed_stderr"] is None
   assert "| +25.0 +- " in text and "(5.0) | `a` 50 to 50 %" in text
+
+
+def test_an_arm_is_compared_with_its_start_item_by_item(finished):
+  _, workdir = finished
+  write_styled(workdir.start_scores("sums"), 0.5, 0.0)
+  comparison = ArmComparison(outcome="sums", arm="plain", base="start")
+  plan = dataclasses.replace(workdir.plan, comparisons=[comparison])
+  [found] = analysis_lib.findings(Workdir(workdir.path, plan))
+  values = present(
+    outcomes.read(workdir, "plain", plan.outcomes["sums"])
+  ).values
+  # Items are sorted as text, and the first half of their numbers are right.
+  start = np.array(
+    [int(id_) < ITEMS // 2 for id_ in sorted(map(str, range(60)))]
+  )
+  by_seed = (values - start).mean(axis=1)
+  assert found.difference == pytest.approx(by_seed.mean())
+  assert (found.seeds, found.base_seeds) == ((0, 1, 2, 3, 4), ())
+  # The error over items makes it wider than that over seeds alone.
+  alone = scipy.stats.ttest_1samp(by_seed, 0).confidence_interval(0.95)
+  assert np.ptp(present(found.interval)) >= np.ptp(alone)
 
 
 def test_kept_runs_are_of_an_amended_plan(finished, tmp_path):
