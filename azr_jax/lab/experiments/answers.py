@@ -27,12 +27,14 @@ def path_of(folder: pathlib.Path, score: str, name: str) -> pathlib.Path:
 def save(records: pathlib.Path, path: pathlib.Path) -> None:
   """Archives the answers of a score, sorted by item; nothing without styles.
 
+  Records that came from an archive without all texts leave it as it is.
+
   Args:
     records: the records that `azr_jax.evaluate` wrote.
     path: the file to write.
   """
   found = {str(one["id"]): one for one in record_files.read(records)}
-  if not all("styles" in one for one in found.values()):
+  if not all({"styles", "responses"} <= one.keys() for one in found.values()):
     return
   lines = [
     json.dumps(

@@ -369,17 +369,21 @@ def test_a_plan_changes_after_its_runs_began_only_if_it_says_so(finished):
   refused(workdir, source)
 
 
-def test_answers_with_styles_are_kept(finished, tmp_path):
+@pytest.mark.parametrize("samples", [1, 2])
+def test_answers_with_styles_are_kept(finished, tmp_path, samples):
   source, workdir = finished
   arm, seed = workdir.plan.runs()[0]
   path = workdir.scores(arm, seed, "sums") / "problems.jsonl"
-  styled = []
+  styled, written = [], []
   for line in path.read_text().splitlines():
     record = json.loads(line)
     number = int(record["id"])
-    answered = {"subset": "a", "styles": [f"s{number % 3}"]}
-    styled.append(record | answered | {"responses": [f"text {number}"]})
-  path.write_text("".join(json.dumps(one) + "\n" for one in styled))
+    answered = {"subset": "a", "styles": [f"s{number % 3}"] * samples}
+    record["correct"] *= samples
+    texts = {"responses": [f"text {number}"] * samples}
+    styled.append(record | answered | (texts if samples == 1 else {}))
+    written.append(record | answered | texts)
+  path.write_text("".join(json.dumps(one) + "\n" for one in written))
   archive.save(workdir, source)
   kept = [*source.glob("runs/answers/*")]
   assert [one.name for one in kept] == [f"sums_{arm}_{seed}.jsonl.gz"]
@@ -393,6 +397,8 @@ def test_answers_with_styles_are_kept(finished, tmp_path):
     one["id"]: one for one in map(json.loads, copied.read_text().splitlines())
   }
   assert restored == {one["id"]: one for one in styled}
+  archive.save(other, source)
+  assert kept[0].stat().st_mtime_ns == before
 
 
 def write_styled(folder, share, accuracy):
