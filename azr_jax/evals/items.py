@@ -136,17 +136,31 @@ def longest_prompt(
     ValueError: the benchmark does not support the prompt format, or the
       prefill of an item fails.
   """
-  longest, begun = 0, ""
+  longest, first = 0, ""
   for item in items_of(benchmark, options):
     try:
       text = prompt_text(benchmark, item, options, tokenizer)
     except ValueError as error:
       raise ValueError(f"{benchmark.name}: {error}") from error
-    begun = begun or options.prefill(item)
-    longest = max(longest, len(tokenizer.encode_prompt(text)))
+    begun = options.prefill(item)
+    first = first or begun
+    longest = max(longest, len(prompt_ids(text, begun, tokenizer)))
   if options.prompt_format == "chat" and tokenizer.has_chat_template:
-    Chat(tokenizer, options.template_arguments, begun).check(say)
+    Chat(tokenizer, options.template_arguments, first).check(say)
   return longest
+
+
+def prompt_ids(
+  text: str, prefill: str, tokenizer: Tokenizer
+) -> tuple[int, ...]:
+  """Returns the token ids of a prompt that ends with a prefill.
+
+  As in a sampled response, no token of the prefill begins in the text before.
+  """
+  if not prefill or not text.endswith(prefill):
+    return tuple(tokenizer.encode_prompt(text))
+  before = tokenizer.encode_prompt(text.removesuffix(prefill))
+  return (*before, *tokenizer.encode(prefill))
 
 
 def prompt_text(

@@ -134,8 +134,11 @@ def _prompt(
   benchmark: Benchmark, item: Item, options: ItemOptions, policy: Policy
 ) -> types.Prompt:
   text = items_lib.prompt_text(benchmark, item, options, policy.tokenizer)
-  prompt = policy.prompt(text, item)
-  return dataclasses.replace(prompt, prefill=options.prefill(item))
+  prompt, begun = policy.prompt(text, item), options.prefill(item)
+  if not begun:
+    return prompt
+  ids = items_lib.prompt_ids(text, begun, policy.tokenizer)
+  return dataclasses.replace(prompt, token_ids=ids, prefill=begun)
 
 
 def _warn_of_limits(

@@ -6,6 +6,7 @@ import types as plain_types
 from concurrent.futures import Future
 from typing import Any, cast
 
+import letters
 import numpy as np
 import pytest
 import scripted
@@ -33,7 +34,7 @@ class ScriptedPolicy(scripted.Policy):
   """Responds "right" if prompt number + sample index is a multiple of 3."""
 
   sampler = plain_types.SimpleNamespace(prompt_buckets=(8,))
-  tokenizer = None
+  tokenizer: Any = letters.Letters()
 
   def __init__(self, breaks_after=None):
     self.asked = []

@@ -123,6 +123,26 @@ def test_what_it_is_told_reaches_the_model_and_the_grade(
   assert graded == ["rest", *["So 7 deduction:rest"] * 2]
 
 
+class Fences(ChatLetters):
+  """Letters, but a fence is one token, and so is one behind a line break."""
+
+  def encode(self, text):
+    for fence, letter in (("\n```", "F"), ("```py", "f")):
+      text = text.replace(fence, letter)
+    return super().encode(text)
+
+
+def test_no_token_of_a_beginning_starts_in_the_prompt():
+  tokenizer = Fences()
+  begun = tokenizer.encode("```py")
+  assert len(begun) == 1 and tokenizer.encode("a\n```py")[-1:] != begun
+  ids = items_lib.prompt_ids("a\n```py", "```py", tokenizer)
+  assert ids == (*tokenizer.encode_prompt("a\n"), *begun)
+  for text, prefill in (("a\n```py", ""), ("a\n```py </s>", "```py")):
+    whole = tuple(tokenizer.encode_prompt(text))
+    assert items_lib.prompt_ids(text, prefill, tokenizer) == whole
+
+
 @pytest.mark.parametrize(
   "code, message",
   [
