@@ -38,11 +38,7 @@ def test_kill_and_resume_with_several_optimizer_steps_per_batch(tmp_path):
   config = (*training.AZR_FLAGS, "--config.learner.minibatches=2")
   whole, killed = tmp_path / "whole", tmp_path / "killed"
   training.finish(training.start(whole, steps=4, config=config))
-  process = training.start(killed, steps=4, config=config)
-  training.wait_for_line(killed, 2, process)
-  process.kill()
-  process.communicate()
-  training.finish(training.start(killed, steps=4, config=config))
+  training.train_with_kills(killed, 4, config, [2])
   want = training.metrics_of(whole)
   assert training.metrics_of(killed) == want
   assert {m["learner/updates"] for m in want} == {2.0}
@@ -63,11 +59,7 @@ def test_kill_and_resume_with_environments_a_guide_and_a_teacher(tmp_path):
   )
   whole, killed = tmp_path / "whole", tmp_path / "killed"
   training.finish(training.start(whole, steps=4, config=config))
-  process = training.start(killed, steps=4, config=config)
-  training.wait_for_line(killed, 2, process)
-  process.kill()
-  process.communicate()
-  training.finish(training.start(killed, steps=4, config=config))
+  training.train_with_kills(killed, 4, config, [2])
   want = training.metrics_of(whole)
   assert training.metrics_of(killed) == want
   assert all(m["count/azr/environment/solve"] > 0 for m in want)

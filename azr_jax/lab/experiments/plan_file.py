@@ -248,7 +248,7 @@ def _check_comparison(plan: Plan, where: str, one: ArmComparison) -> None:
   """Raises Invalid if a comparison's arms, outcome or scores are unknown."""
   _known(f"{where}.outcome", [one.outcome], plan.outcomes)
   score = plan.outcomes[one.outcome].score
-  arms = [name for name in (one.arm, one.base) if name not in ("", START)]
+  arms = [one.arm, *([one.base] if one.base not in ("", START) else [])]
   _known(f"{where}.arm", arms, plan.arms)
   if one.base == START and not (score and plan.scores[score].start):
     raise Invalid(

@@ -136,6 +136,7 @@ def value_of(text):
       {"comparisons": [{"outcome": "reward", "arm": "a", "base": "start"}]},
       "base='start'",
     ),
+    ({"comparisons": [{"outcome": "reward", "arm": "start"}]}, "arm='start'"),
     ({"arms": {"a b": {"config": "x"}}}, "arms.a b"),
     ({"arms": {"a": {"config": "x", "command": "azr_jax.serve"}}}, "a.command"),
     ({"set": {"model.source": "{start}/model"}}, "start"),

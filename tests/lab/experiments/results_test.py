@@ -442,6 +442,15 @@ def test_gains_are_split_by_style(finished):
   assert "| +25.0 +- " in text and "(5.0) | `a` 50 to 50 %" in text
 
 
+def test_a_supervised_run_is_done_after_its_last_step(tmp_path):
+  # Its config has no section of evaluations.
+  (tmp_path / "config.json").write_text('{"train": {"steps": 2}}')
+  for step, is_done in ((1, False), (2, True)):
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+      file.write(f'{{"step": {step}}}\n')
+    assert folders.is_done(tmp_path) == is_done
+
+
 def test_an_arm_is_compared_with_its_start_item_by_item(finished):
   _, workdir = finished
   write_styled(workdir.start_scores("sums"), 0.5, 0.0)
