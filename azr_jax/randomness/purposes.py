@@ -43,6 +43,7 @@ class Purpose(enum.IntEnum):
   EQUAL_GROUPS = 111  # questions of groups of equal size: group
   TASKS = 112  # tasks to train on
   INSTANCES = 113  # instances of buffered environments: step, episode
+  RANDOM_LABELS = 114  # outcomes of solutions with random labels: step
 
   # Generators of the host for data, packing and statistics.
   PACKING = 201  # order of packed rows: step

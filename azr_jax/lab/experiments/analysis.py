@@ -111,7 +111,7 @@ def check_runs(workdir: Workdir) -> None:
       "nothing is written"
     )
   for arm, seed in begun:
-    named = {"seed": seed, **workdir.overrides(arm)}
+    named = {"seed": seed, **workdir.overrides(arm, seed)}
     config = checks.config_of(workdir.plan.arms[arm].config, named)
     folders.check_run(workdir.run(arm, seed), config.to_dict(), {*named})
 

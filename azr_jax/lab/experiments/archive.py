@@ -59,7 +59,8 @@ def save(workdir: Workdir, out: pathlib.Path) -> None:
       run = workdir.run(arm, seed)
       if not folders.is_done(run):
         continue
-      kept["config"] = _portable(workdir, run_folder.read_config(run))
+      named = workdir.folders_of(arm, seed)
+      kept["config"] = _portable(named, run_folder.read_config(run))
       kept["metrics"] = _kept_metrics(workdir, run)
     kept["scores"] = {
       score: _read_scores(workdir, out, score, name, folder)
@@ -110,7 +111,10 @@ def restore(workdir: Workdir, source: pathlib.Path, goes_on: bool) -> int:
       run = workdir.run(arm, seed)
       if arm != START and not run.exists():
         _write_rows(run / metrics.METRICS, kept["metrics"])
-        _write(run / "config.json", _here(workdir, kept["config"]))
+        _write(
+          run / "config.json",
+          _here(workdir.folders_of(arm, seed), kept["config"]),
+        )
         restored += 1
       elif arm != START and _kept_metrics(workdir, run) != kept["metrics"]:
         # The run here has other metrics than the archived one, so the archived
@@ -290,18 +294,20 @@ def _write_scores(
   _write(folder / score_files.RESULTS, {"scores": kept["scores"]})
 
 
-def _portable(workdir: Workdir, config: dict[str, Any]) -> dict[str, Any]:
-  """Returns a config with `{NAME}` in place of preparation folders."""
+def _portable(
+  named: Mapping[str, str], config: dict[str, Any]
+) -> dict[str, Any]:
+  """Returns a config with `{NAME}` in place of each folder of that name."""
   text = json.dumps(config)
-  for name, folder in workdir.prepared_folders().items():
+  for name, folder in named.items():
     text = text.replace(folder, f"{{{name}}}")
   return json.loads(text)
 
 
-def _here(workdir: Workdir, config: dict[str, Any]) -> dict[str, Any]:
+def _here(named: Mapping[str, str], config: dict[str, Any]) -> dict[str, Any]:
   """Returns the inverse of `_portable`, with this directory's folders."""
   text = json.dumps(config)
-  for name, folder in workdir.prepared_folders().items():
+  for name, folder in named.items():
     text = text.replace(f"{{{name}}}", folder)
   return json.loads(text)
 

@@ -24,7 +24,7 @@ from typing import Any
 from azr_jax.config import overrides, user_files
 from azr_jax.evals import score_files
 from azr_jax.lab.experiments import plan_file, registration
-from azr_jax.lab.experiments.plan import Plan
+from azr_jax.lab.experiments.plan import NEXT, Plan
 from azr_jax.learner.advantages import GAE
 from azr_jax.run import folder as run_folder
 from azr_jax.run import metrics, starts, storage
@@ -66,9 +66,26 @@ class Workdir:
       for one in self.plan.preparations
     }
 
-  def overrides(self, arm: str) -> dict[str, Any]:
-    """Returns an arm's config keys, with preparation folders filled in."""
-    folders = self.prepared_folders()
+  def folders_of(self, arm: str, seed: int) -> dict[str, str]:
+    """Returns the absolute folder of each name that a run may refer to."""
+    following = self.plan.next_seed(seed)
+    return self.prepared_folders() | {
+      f"{NEXT}{other}": str(self.run(other, following).resolve())
+      for other in self.sources(arm)
+    }
+
+  def sources(self, arm: str) -> list[str]:
+    """Returns the arms whose runs an arm reads."""
+    values = [*self.plan.arms[arm].overrides.values()]
+    return sorted(
+      name.removeprefix(NEXT)
+      for name in plan_file.references(values)
+      if name.startswith(NEXT)
+    )
+
+  def overrides(self, arm: str, seed: int) -> dict[str, Any]:
+    """Returns the config keys of a run, with folders filled in."""
+    folders = self.folders_of(arm, seed)
     return {
       key: plan_file.filled(value, folders)
       for key, value in self.plan.arms[arm].overrides.items()

@@ -91,7 +91,7 @@ def _preparations(workdir: Workdir) -> Iterator[ExperimentJob]:
 
 def _train(workdir: Workdir, arm: str, seed: int) -> ExperimentJob:
   run = workdir.run(arm, seed)
-  own = workdir.overrides(arm)
+  own = workdir.overrides(arm, seed)
   command = _module(
     workdir.plan.arms[arm].command,
     f"--config={workdir.plan.arms[arm].config}",
@@ -99,8 +99,11 @@ def _train(workdir: Workdir, arm: str, seed: int) -> ExperimentJob:
     flag("seed", seed),
     f"--workdir={run}",
   )
-  raw = dict(workdir.plan.arms[arm].overrides)
-  needs = tuple(sorted(plan_file.references([*raw.values()])))
+  values = [*workdir.plan.arms[arm].overrides.values()]
+  prepared = plan_file.references(values) & workdir.prepared_folders().keys()
+  following = workdir.plan.next_seed(seed)
+  sources = [workdir.run(one, following).name for one in workdir.sources(arm)]
+  needs = (*sorted(prepared), *sources)
   read = workdir.plan.metrics()
   return ExperimentJob(
     run.name,

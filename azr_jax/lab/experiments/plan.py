@@ -19,7 +19,8 @@ everything that decides the answer. Its tables:
 | `[[amended]]` | a change made after runs had started, and why |
 
 In a value, `{NAME}` stands for the folder of the preparation NAME, or for the
-text NAME.
+text NAME. In a key of an arm, `{next:ARM}` stands for the folder of ARM's run
+with the next seed; the last seed takes the first.
 """
 
 import dataclasses
@@ -31,6 +32,9 @@ from azr_jax.config.settings import Settings, setting
 # Claims about a difference, arm minus base.
 HIGHER, LOWER, NOT_LOWER = "higher", "lower", "not_lower"
 CLAIMS = (HIGHER, LOWER, NOT_LOWER)
+
+# Prefix of a reference to another arm's run with the next seed.
+NEXT = "next:"
 
 # The base of a comparison with the model that runs start from.
 START = "start"
@@ -298,6 +302,11 @@ class Plan:
   def runs(self) -> list[tuple[str, int]]:
     """Returns (arm, seed) of each run, with every arm's first seed first."""
     return [(arm, seed) for seed in self.about.seeds for arm in self.arms]
+
+  def next_seed(self, seed: int) -> int:
+    """Returns the seed after this one; the first one after the last."""
+    seeds = self.about.seeds
+    return seeds[(seeds.index(seed) + 1) % len(seeds)]
 
   def scores_of(self, arm: str) -> list[str]:
     """Returns the names of the benchmarks that an arm is scored on."""

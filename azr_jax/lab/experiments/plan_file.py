@@ -11,6 +11,7 @@ from azr_jax.config import user_files
 from azr_jax.config.settings import Invalid, SettingsT
 from azr_jax.lab.experiments.plan import (
   COMMANDS,
+  NEXT,
   START,
   TRAIN,
   Amendment,
@@ -29,7 +30,7 @@ FILE = "experiment.toml"
 EXPERIMENTS = pathlib.Path(__file__).parents[3] / "experiments"
 _MAX_NUMBER = 1e9
 _NAME = re.compile(r"[a-z0-9_]+")
-_REFERENCE = re.compile(r"\{(\w+)\}")
+_REFERENCE = re.compile(rf"\{{((?:{NEXT})?\w+)\}}")
 
 
 def read(folder: pathlib.Path) -> Plan:
@@ -101,12 +102,12 @@ def parse(name: str, tables: Mapping[str, Any]) -> Plan:
 
 
 def references(value: object) -> set[str]:
-  """Returns the preparations that a value refers to, without `{folder}`."""
+  """Returns the names that a value refers to, without `{folder}`."""
   return {*_REFERENCE.findall(str(value))} - {"folder"}
 
 
 def filled(value: Any, folders: Mapping[str, str]) -> Any:
-  """Replaces each `{NAME}` in a value by the folder of its preparation."""
+  """Replaces each `{NAME}` in a value by the folder of that name."""
   if isinstance(value, list | tuple):
     return tuple(filled(one, folders) for one in value)
   if isinstance(value, str):
@@ -216,12 +217,18 @@ def _check(plan: Plan) -> None:
   if not plan.arms:
     raise Invalid("arms", "={}: expected one arm or more")
   prepared = [one.name for one in plan.preparations]
+  sources = [
+    f"{NEXT}{name}"
+    for name, arm in plan.arms.items()
+    if not any(NEXT in one for one in references([*arm.overrides.values()]))
+  ]
   for name, arm in plan.arms.items():
     for key, value in arm.overrides.items():
-      if unknown := references(value) - {*prepared}:
+      if unknown := references(value) - {*prepared, *sources}:
         raise Invalid(
           f"arms.{name}.set.{key}",
-          f"={value!r}: expected preparations of {prepared}, not {unknown}",
+          f"={value!r}: expected preparations of {prepared} or runs of "
+          f"{sources}, not {unknown}",
         )
   for name, score in plan.scores.items():
     _known(f"scores.{name}.arms", score.arms, plan.arms)

@@ -161,7 +161,8 @@ class AZRSettings(Settings):
   )
   labels: str = setting(
     EXECUTOR,
-    "reference for grading solutions: the executor, or the majority answer",
+    "reference for grading solutions: the executor, the majority answer, or "
+    "chance as a control",
     paper="executor (eq. 5)",
     choices=LABELS,
   )
@@ -186,6 +187,12 @@ class AZRSettings(Settings):
     "only equal ones are rejected",
     minimum=0,
     maximum=1,
+    expert=True,
+  )
+  yoked_to: str = setting(
+    "",
+    "folder of a run whose tasks to solve, step by step, instead of proposing; "
+    "with roles=('solve',)",
     expert=True,
   )
   train_on_learnability: bool = setting(
@@ -281,8 +288,23 @@ class AZRSettings(Settings):
         "unverified_fraction",
         f"0 without {DEDUCTION!r} in task_types={self.task_types}",
       )
+    self._check_yoked()
     if self.appendix.intrinsic and not self.measure_programs:
       raise self.invalid(
         "measure_programs",
         f"True with appendix.intrinsic={self.appendix.intrinsic!r}",
       )
+
+  def _check_yoked(self) -> None:
+    """Rejects what a run that proposes nothing cannot have."""
+    if not self.yoked_to:
+      return
+    for key, expected in (
+      ("roles", (SOLVE,)),
+      ("train_on_learnability", False),
+      ("unverified_fraction", 0.0),
+    ):
+      if getattr(self, key) != expected:
+        raise self.invalid(key, f"{expected!r} with yoked_to")
+    if self.labels == MAJORITY:
+      raise self.invalid("labels", "executor or random with yoked_to")

@@ -36,8 +36,9 @@ from azr_jax.systems.azr import (
 )
 from azr_jax.systems.azr.collector import EpisodeCollector
 from azr_jax.systems.azr.episode import SelfPlayEpisode, Start
+from azr_jax.systems.azr.extensions import labels, yoked
 from azr_jax.systems.azr.extensions.hook import ExtensionRules, Extensions
-from azr_jax.systems.azr.extensions.labels import EXECUTOR
+from azr_jax.systems.azr.extensions.labels import EXECUTOR, RANDOM
 from azr_jax.systems.azr.proposer import Proposer
 from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.systems.azr.solver import Solution
@@ -133,6 +134,7 @@ class AZR(System):
       ("unverified_fraction", 0.0),
       ("buffer.duplicates", "keep"),
       ("guide.weight", 0.0),
+      ("yoked_to", ""),
       ("task_types", tuple(t for t in settings.task_types if t != ENVIRONMENT)),
     ):
       actual = operator.attrgetter(key)(settings)
@@ -164,7 +166,8 @@ class AZR(System):
     n = settings.used_learnability_samples
     learned = n if settings.train_on_learnability else 0
     guided = 1 if settings.uses_guide else 0
-    samples = (1, n, 1 if settings.uses_solutions else 0, guided)
+    proposed = 0 if settings.yoked_to else 1
+    samples = (proposed, n, 1 if settings.uses_solutions else 0, guided)
     return About(
       paper=(
         "Absolute Zero: Reinforced Self-play Reasoning with Zero Data",
@@ -206,6 +209,9 @@ class AZR(System):
     Reads buffers and counts before sampling proposals, and updates them once
     the whole step is complete.
     """
+    if self.settings.yoked_to:
+      return await self._collect_yoked(policy, step)
+
     # Line 1: seeds.
     seeding_s = await self._seed(policy, step)
 
@@ -238,6 +244,7 @@ class AZR(System):
     self._add_tasks(episodes, step)
     extensions.after_step(episodes)
     self._update_pass_rates(episodes)
+    self._record_tasks(_solutions(episodes), step)
 
     # Line 16: rewards. The trainer does line 17, the update.
     batch = self._batch(episodes, step)
@@ -247,9 +254,33 @@ class AZR(System):
     return batch
 
   def can_sample_ahead(self, step: int) -> bool:
-    """Returns whether the buffers have tasks; the first step fills them."""
+    """Returns whether there are tasks; the first step fills the buffers."""
     del step
-    return any(len(buffer) for buffer in self.buffers.values())
+    return bool(self.settings.yoked_to) or any(
+      len(buffer) for buffer in self.buffers.values()
+    )
+
+  async def _collect_yoked(
+    self, policy: Policy, step: int
+  ) -> types.RolloutBatch:
+    """Solves the tasks that another run solved in this step."""
+    settings, context = self.settings, self.context
+    tasks = yoked.read(
+      settings.yoked_to, step, context.hosts, settings.task_types
+    )
+    solutions = await yoked.solve(
+      policy, context.jobs, tasks, self._prompt_builder
+    )
+    await policy.earlier_steps()
+    if settings.labels == RANDOM:
+      labels.draw_outcomes(solutions, labels.rng(context.seed, step))
+    self._record_tasks(solutions, step)
+    solved = [trajectories.of_solution(s, settings.rewards) for s in solutions]
+    return types.RolloutBatch(solved, metrics.step_metrics(solved))
+
+  def _record_tasks(self, solutions: Sequence[Solution], step: int) -> None:
+    """Writes the tasks of a step, which other runs can be yoked to."""
+    self.context.records.write(yoked.file_of(step), yoked.to_rows(solutions))
 
   async def _seed(self, policy: Policy, step: int) -> float:
     """Fills empty buffers with seed tasks; returns the seconds it took."""

@@ -100,8 +100,8 @@ def test_the_command_of_every_job_has_a_valid_config(name, rehearse, tmp_path):
   made = jobs.make(Workdir(tmp_path, plan))
   names = [job.name for job in made]
   assert len({*names}) == len(names) >= len(plan.runs())
-  for number, job in enumerate(made):
-    assert {*job.needs} <= {*names[:number]}
+  for job in made:
+    assert {*job.needs} <= {*names}
     _, _, module, *words = job.command
     flags = dict(word[2:].split("=", 1) for word in words)
     overrides = {
@@ -187,6 +187,26 @@ def test_a_supervised_arm_has_its_own_keys_and_command(tmp_path):
   made = {job.name: job.command for job in jobs.make(Workdir(tmp_path, plan))}
   assert made["a_0"][2] == "azr_jax.train"
   assert made["sft_1"][2] == SUPERVISED and "--config.seed=1" in made["sft_1"]
+
+
+def test_an_arm_reads_the_run_of_another_arm_with_the_next_seed(tmp_path):
+  yoked = {"config": "configs/azr.py:tiny", "set": {"azr.yoked_to": "{next:a}"}}
+  tables = PLAN | {"arms": {**PLAN["arms"], "b": yoked}, "seeds": [3, 5]}
+  workdir = Workdir(tmp_path, plan_file.parse("yoked", tables))
+  made = {job.name: job for job in jobs.make(workdir)}
+  assert made["b_3"].needs == ("a_5",) and made["b_5"].needs == ("a_3",)
+  assert f"--config.azr.yoked_to={tmp_path}/a_5" in made["b_3"].command
+  assert workdir.folders_of("b", 3) == {"next:a": f"{tmp_path}/a_5"}
+  assert not made["a_3"].needs and not workdir.folders_of("a", 3)
+
+
+@pytest.mark.parametrize("source", ["b", "c", "none"])
+def test_an_arm_does_not_read_an_arm_that_reads_another(source):
+  arm = {"config": "configs/azr.py:tiny", "set": {"azr.yoked_to": "{next:a}"}}
+  third = {**arm, "set": {"azr.yoked_to": f"{{next:{source}}}"}}
+  arms = {**PLAN["arms"], "b": arm, "c": third}
+  with pytest.raises(ValueError, match=f"c.set.azr.yoked_to.*next:{source}"):
+    plan_file.parse("wrong", PLAN | {"arms": arms})
 
 
 def test_texts_and_the_keys_of_all_arms_are_filled_in():

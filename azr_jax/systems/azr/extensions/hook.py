@@ -26,8 +26,14 @@ from azr_jax.systems.azr import metrics, program_metrics, solver
 from azr_jax.systems.azr.calls import AZRCall
 from azr_jax.systems.azr.episode import SelfPlayEpisode, Start
 from azr_jax.systems.azr.extensions import gate, guide
+from azr_jax.systems.azr.extensions import labels as labels_lib
 from azr_jax.systems.azr.extensions.duplicates import Duplicates
-from azr_jax.systems.azr.extensions.labels import EXECUTOR, SAME, Labels
+from azr_jax.systems.azr.extensions.labels import (
+  EXECUTOR,
+  RANDOM,
+  SAME,
+  Labels,
+)
 from azr_jax.systems.azr.extensions.voting import Voting
 from azr_jax.systems.azr.proposer import Proposal
 from azr_jax.systems.azr.solver import Solution
@@ -208,10 +214,13 @@ class StepExtensions:
       labels.vote(voting)
     solutions = [e.solution for e in episodes if e.solution is not None]
     labels.grade(solutions)
+    rollouts = [rollout for episode in episodes for rollout in episode.rollouts]
+    if self._run.rules.labels == RANDOM:
+      rng = labels_lib.rng(self._run.context.seed, self._step)
+      labels_lib.draw_outcomes([*solutions, *rollouts], rng)
     labels.keep()
     if self._run.rules.measures_programs:
       proposals = [episode.proposal for episode in episodes]
-      rollouts = [r for episode in episodes for r in episode.rollouts]
       program_metrics.count_answers(proposals, self._run.answers)
       self._run.surprise.rate_and_count(proposals, [*rollouts, *solutions])
 

@@ -11,6 +11,10 @@ such as a seed, gets `learnability_samples` rollouts to vote when it is solved.
 Survive or Collapse (arXiv 2605.22217) varies both: the proposer sees the truth
 while the solver does not, or the reverse.
 
+With `"random"`, half of the solutions are correct, whatever they say, and
+proposals are rewarded by the executor. It is a control: what such a run gains
+does not come from the labels (Spurious Rewards, arXiv 2506.10947).
+
 A task that was admitted unverified (`gate.py`) has no answer from the executor,
 so its label is always the vote.
 
@@ -28,14 +32,16 @@ import numpy as np
 
 from azr_jax.grading.outcome import Outcome
 from azr_jax.grading.votes import majority
+from azr_jax.randomness import streams
+from azr_jax.randomness.purposes import Purpose
 from azr_jax.systems.azr.rewards import Solved
 from azr_jax.systems.azr.solver import Solution
 from azr_jax.tasks.programs.buffer import TaskBuffer
 from azr_jax.tasks.programs.task import Task, is_verified
 
-EXECUTOR, MAJORITY = LABELS = ("executor", "majority")
+EXECUTOR, MAJORITY, RANDOM = LABELS = ("executor", "majority", "random")
 SAME = "labels"
-PROPOSER_LABELS = (SAME, *LABELS)
+PROPOSER_LABELS = (SAME, EXECUTOR, MAJORITY)
 
 
 class Labels:
@@ -139,6 +145,21 @@ class Labels:
         if values:
           metrics[f"{prefix}/{key}"] = float(np.mean(values))
     return metrics
+
+
+def rng(seed: int, step: int) -> np.random.Generator:
+  """Returns the generator of a step's random labels."""
+  return streams.generator(seed, Purpose.RANDOM_LABELS, step)
+
+
+def draw_outcomes(
+  solutions: Sequence[Solution], rng: np.random.Generator
+) -> None:
+  """Makes each solution right or wrong with probability 1/2."""
+  for solution, is_right in zip(
+    solutions, rng.integers(2, size=len(solutions)), strict=True
+  ):
+    solution.outcome, solution.said = Outcome.of(bool(is_right)), ""
 
 
 def _outcome(solution: Solution, label: str | None) -> Outcome:
