@@ -47,7 +47,7 @@ def read(
 
   Args:
     run: the folder of the run.
-    step: the step.
+    step: number of the step in both runs.
     hosts: the processes of the reading run, which all get the same tasks.
     task_types: the types that the reading run accepts.
 
