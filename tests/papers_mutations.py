@@ -160,8 +160,8 @@ _AZR = (
   _of(
     "azr | algorithm 1, lines 13 to 15; section 3.3.2 |",
     file="azr_jax/systems/azr/collector.py",
-    line='if self._solve_from == "current" and',
-    broken='if self._solve_from == "never" and',
+    line="if self._solves_proposals and",
+    broken="if not self._solves_proposals and",
     tests="tests/systems/azr/azr_test.py::"
     "test_current_tasks_are_solved_in_the_same_step",
   ),

@@ -14,7 +14,6 @@ import numpy as np
 
 from azr_jax.corpora.programs import conversations, heldout
 from azr_jax.systems.azr.extensions import yoked
-from azr_jax.tasks.programs import task as task_lib
 from azr_jax.tasks.programs.task import INDUCTION, TASK_TYPES, Task
 
 SEED = 57
@@ -45,7 +44,7 @@ def main() -> None:
     path = flags.out / "records" / yoked.file_of(step)
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = [
-      {"type": task_type, "task": task_lib.to_json(draw(rng, task_type))}
+      yoked.to_row(task_type, draw(rng, task_type))
       for task_type in TASK_TYPES
       for _ in range(flags.prompts)
     ]

@@ -7,14 +7,12 @@ run's folder. A line is an item:
   {"id": ..., "subset": ..., "styles": [...], "first": ...}
 """
 
-import gzip
-import json
-import os
 import pathlib
 from typing import Any
 
 from azr_jax.config import user_files
 from azr_jax.evals import record_files
+from azr_jax.lab.experiments import packed
 
 FOLDER = "answers"
 
@@ -36,27 +34,16 @@ def save(records: pathlib.Path, path: pathlib.Path) -> None:
   found = {str(one["id"]): one for one in record_files.read(records)}
   if not all({"styles", "responses"} <= one.keys() for one in found.values()):
     return
-  lines = [
-    json.dumps(
-      {
-        "id": id_,
-        "subset": found[id_].get("subset", ""),
-        "styles": found[id_]["styles"],
-        "first": found[id_]["responses"][0],
-      }
-    )
+  rows = [
+    {
+      "id": id_,
+      "subset": found[id_].get("subset", ""),
+      "styles": found[id_]["styles"],
+      "first": found[id_]["responses"][0],
+    }
     for id_ in sorted(found)
   ]
-  # Without a date in the file, saving again changes nothing.
-  packed = gzip.compress(
-    "".join(f"{line}\n" for line in lines).encode(), mtime=0
-  )
-  if path.exists() and path.read_bytes() == packed:
-    return
-  path.parent.mkdir(parents=True, exist_ok=True)
-  partial = path.with_name(f"{path.name}.{os.getpid()}")
-  partial.write_bytes(packed)
-  partial.replace(path)
+  packed.write(path, rows)
 
 
 def read(path: pathlib.Path) -> dict[str, dict[str, Any]]:
@@ -67,12 +54,10 @@ def read(path: pathlib.Path) -> dict[str, dict[str, Any]]:
   Raises:
     ValueError: the file is damaged.
   """
-  if not path.exists():
-    return {}
   found = {}
+  rows = packed.read(path, "what is kept of answers")
   with user_files.reading(path, "what is kept of answers"):
-    for line in gzip.decompress(path.read_bytes()).decode().splitlines():
-      one = user_files.parse_json(line)
+    for one in rows:
       found[one["id"]] = {"subset": one["subset"], "styles": one["styles"]}
       if len(one["styles"]) == 1:
         found[one["id"]]["responses"] = [one["first"]]

@@ -24,6 +24,7 @@ from azr_jax.evals import score_files
 from azr_jax.lab.experiments import (
   answers,
   folders,
+  kept_records,
   preparations,
   registration,
 )
@@ -62,6 +63,8 @@ def save(workdir: Workdir, out: pathlib.Path) -> None:
       named = workdir.folders_of(arm, seed)
       kept["config"] = _portable(named, run_folder.read_config(run))
       kept["metrics"] = _kept_metrics(workdir, run)
+      if arm in workdir.plan.read_arms():
+        kept_records.save(run, out / _FOLDER)
     kept["scores"] = {
       score: _read_scores(workdir, out, score, name, folder)
       for score, folder in _score_folders(workdir, arm, seed)
@@ -115,6 +118,7 @@ def restore(workdir: Workdir, source: pathlib.Path, goes_on: bool) -> int:
           run / "config.json",
           _here(workdir.folders_of(arm, seed), kept["config"]),
         )
+        kept_records.restore(run, source / _FOLDER)
         restored += 1
       elif arm != START and _kept_metrics(workdir, run) != kept["metrics"]:
         # The run here has other metrics than the archived one, so the archived
@@ -297,7 +301,7 @@ def _write_scores(
 def _portable(
   named: Mapping[str, str], config: dict[str, Any]
 ) -> dict[str, Any]:
-  """Returns a config with `{NAME}` in place of each folder of that name."""
+  """Replaces folders in a config by `{NAME}`."""
   text = json.dumps(config)
   for name, folder in named.items():
     text = text.replace(folder, f"{{{name}}}")

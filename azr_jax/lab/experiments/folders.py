@@ -71,17 +71,8 @@ class Workdir:
     following = self.plan.next_seed(seed)
     return self.prepared_folders() | {
       f"{NEXT}{other}": str(self.run(other, following).resolve())
-      for other in self.sources(arm)
+      for other in self.plan.arms[arm].sources()
     }
-
-  def sources(self, arm: str) -> list[str]:
-    """Returns the arms whose runs an arm reads."""
-    values = [*self.plan.arms[arm].overrides.values()]
-    return sorted(
-      name.removeprefix(NEXT)
-      for name in plan_file.references(values)
-      if name.startswith(NEXT)
-    )
 
   def overrides(self, arm: str, seed: int) -> dict[str, Any]:
     """Returns the config keys of a run, with folders filled in."""

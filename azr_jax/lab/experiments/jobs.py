@@ -48,7 +48,7 @@ def make(workdir: Workdir) -> list[ExperimentJob]:
     if score.start:
       folder = workdir.start_scores(name)
       jobs.append(_score(workdir, f"start_{name}", score, score.start, folder))
-  for arm, seed in workdir.plan.runs():
+  for arm, seed in workdir.plan.runs_in_order():
     run = workdir.run(arm, seed)
     jobs.append(_train(workdir, arm, seed))
     jobs += [
@@ -99,10 +99,10 @@ def _train(workdir: Workdir, arm: str, seed: int) -> ExperimentJob:
     flag("seed", seed),
     f"--workdir={run}",
   )
-  values = [*workdir.plan.arms[arm].overrides.values()]
+  trained, following = workdir.plan.arms[arm], workdir.plan.next_seed(seed)
+  values = [*trained.overrides.values()]
   prepared = plan_file.references(values) & workdir.prepared_folders().keys()
-  following = workdir.plan.next_seed(seed)
-  sources = [workdir.run(one, following).name for one in workdir.sources(arm)]
+  sources = [workdir.run(one, following).name for one in trained.sources()]
   needs = (*sorted(prepared), *sources)
   read = workdir.plan.metrics()
   return ExperimentJob(

@@ -24,6 +24,7 @@ with the next seed; the last seed takes the first.
 """
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -35,6 +36,7 @@ CLAIMS = (HIGHER, LOWER, NOT_LOWER)
 
 # Prefix of a reference to another arm's run with the next seed.
 NEXT = "next:"
+_NEXT_ARM = re.compile(rf"\{{{NEXT}(\w+)\}}")
 
 # The base of a comparison with the model that runs start from.
 START = "start"
@@ -212,6 +214,11 @@ class Arm:
   overrides: Mapping[str, Any]
   command: str = TRAIN
 
+  def sources(self) -> list[str]:
+    """Returns the arms that the overrides name as `{next:ARM}`, sorted."""
+    found = _NEXT_ARM.findall(str([*self.overrides.values()]))
+    return sorted({*found})
+
 
 @dataclasses.dataclass(frozen=True)
 class Transition:
@@ -302,6 +309,19 @@ class Plan:
   def runs(self) -> list[tuple[str, int]]:
     """Returns (arm, seed) of each run, with every arm's first seed first."""
     return [(arm, seed) for seed in self.about.seeds for arm in self.arms]
+
+  def read_arms(self) -> set[str]:
+    """Returns the arms whose runs other arms read."""
+    return {name for arm in self.arms.values() for name in arm.sources()}
+
+  def runs_in_order(self) -> list[tuple[str, int]]:
+    """Returns `runs`, each after the runs that it reads."""
+    found: dict[tuple[str, int], None] = {}
+    for arm, seed in self.runs():
+      for source in self.arms[arm].sources():
+        found[source, self.next_seed(seed)] = None
+      found[arm, seed] = None
+    return [*found]
 
   def next_seed(self, seed: int) -> int:
     """Returns the seed after this one; the first one after the last."""

@@ -216,20 +216,7 @@ def _check(plan: Plan) -> None:
   """Raises Invalid for a reference that no table defines."""
   if not plan.arms:
     raise Invalid("arms", "={}: expected one arm or more")
-  prepared = [one.name for one in plan.preparations]
-  sources = [
-    f"{NEXT}{name}"
-    for name, arm in plan.arms.items()
-    if not any(NEXT in one for one in references([*arm.overrides.values()]))
-  ]
-  for name, arm in plan.arms.items():
-    for key, value in arm.overrides.items():
-      if unknown := references(value) - {*prepared, *sources}:
-        raise Invalid(
-          f"arms.{name}.set.{key}",
-          f"={value!r}: expected preparations of {prepared} or runs of "
-          f"{sources}, not {unknown}",
-        )
+  _check_references(plan)
   for name, score in plan.scores.items():
     _known(f"scores.{name}.arms", score.arms, plan.arms)
   for name, outcome in plan.outcomes.items():
@@ -240,6 +227,26 @@ def _check(plan: Plan) -> None:
     _check_comparison(plan, f"comparisons[{number}]", one)
   for number, amendment in enumerate(plan.amendments):
     _known(f"amended[{number}].adds", amendment.adds, plan.arms)
+
+
+def _check_references(plan: Plan) -> None:
+  """Raises Invalid if a key of an arm refers to an unknown name."""
+  prepared = [one.name for one in plan.preparations]
+  if plan.read_arms() and len(plan.about.seeds) < 2:
+    raise Invalid(
+      "seeds", f"={plan.about.seeds}: expected two or more with {{{NEXT}ARM}}"
+    )
+  sources = [
+    f"{NEXT}{name}" for name, arm in plan.arms.items() if not arm.sources()
+  ]
+  for name, arm in plan.arms.items():
+    for key, value in arm.overrides.items():
+      if unknown := references(value) - {*prepared, *sources}:
+        raise Invalid(
+          f"arms.{name}.set.{key}",
+          f"={value!r}: expected preparations of {prepared} or runs of "
+          f"{sources}, not {unknown}",
+        )
 
 
 def _check_transition(plan: Plan) -> None:

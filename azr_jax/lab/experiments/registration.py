@@ -7,6 +7,7 @@ from collections.abc import Collection
 from typing import Any
 
 from azr_jax.lab.experiments import plan_file
+from azr_jax.lab.experiments.plan import NEXT
 
 # Keys that may change after runs have started: they affect the budget and the
 # figure, but not the results.
@@ -105,6 +106,9 @@ def _runs_hash(folder: pathlib.Path, without: Collection[str] = ()) -> str:
   tables = plan_file.read_tables(folder)
   found = {key: tables.get(key) for key in _OF_RUNS}
   arms = tables["arms"].items()
+  # With another last seed, `{next:ARM}` would be another run.
+  if f"{{{NEXT}" in json.dumps(tables["arms"]):
+    found["seeds"] = tables.get("seeds")
   found["arms"] = {name: arm for name, arm in arms if name not in without}
   return _hash(found)
 

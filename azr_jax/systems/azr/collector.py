@@ -44,7 +44,7 @@ class EpisodeCollector:
     *,
     learnability_samples: int,
     uses_solutions: bool,
-    solve_from: str,
+    solves_proposals: bool,
     draw_instance: DrawInstance,
   ):
     """Makes the collector of a step.
@@ -57,8 +57,8 @@ class EpisodeCollector:
       extensions: called at each stage of an episode.
       learnability_samples: n, the rollouts per valid proposal; 0 for none.
       uses_solutions: whether to sample a solution per episode.
-      solve_from: "current" to solve valid proposals; otherwise the episode's
-        buffered task is solved.
+      solves_proposals: whether to solve valid proposals. Otherwise the
+        episode's other task is solved.
       draw_instance: draws an instance of a buffered environment for an episode.
     """
     self._policy = policy
@@ -68,7 +68,7 @@ class EpisodeCollector:
     self._extensions = extensions
     self._learnability_samples = learnability_samples
     self._uses_solutions = uses_solutions
-    self._solve_from = solve_from
+    self._solves_proposals = solves_proposals
     self._draw_instance = draw_instance
 
   async def collect(self, starts: Sequence[Start]) -> list[SelfPlayEpisode]:
@@ -100,7 +100,7 @@ class EpisodeCollector:
     )
     await self._extensions.after_proposal(index, proposal)
     task = start.task
-    if self._solve_from == "current" and proposal.task is not None:
+    if self._solves_proposals and proposal.task is not None:
       task = proposal.task
     episode = SelfPlayEpisode(index, proposal)
     parts = (

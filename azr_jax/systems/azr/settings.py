@@ -10,6 +10,7 @@ from azr_jax.systems.azr.extensions.labels import (
   LABELS,
   MAJORITY,
   PROPOSER_LABELS,
+  RANDOM,
   SAME,
 )
 from azr_jax.systems.azr.extensions.repetition import RepetitionSettings
@@ -191,8 +192,8 @@ class AZRSettings(Settings):
   )
   yoked_to: str = setting(
     "",
-    "folder of a run whose tasks to solve, step by step, instead of proposing; "
-    "with roles=('solve',)",
+    "folder of a run whose tasks to solve, step by step, instead of this run's "
+    "proposals",
     expert=True,
   )
   train_on_learnability: bool = setting(
@@ -226,6 +227,11 @@ class AZRSettings(Settings):
       guide_weight=self.guide.weight,
       intrinsic=intrinsic,
     )
+
+  @property
+  def solves_proposals(self) -> bool:
+    """Whether a step's valid proposals are solved in the same step."""
+    return self.solve_from == "current" and not self.yoked_to
 
   @property
   def seed_target(self) -> int:
@@ -288,23 +294,26 @@ class AZRSettings(Settings):
         "unverified_fraction",
         f"0 without {DEDUCTION!r} in task_types={self.task_types}",
       )
-    self._check_yoked()
+    self._check_controls()
     if self.appendix.intrinsic and not self.measure_programs:
       raise self.invalid(
         "measure_programs",
         f"True with appendix.intrinsic={self.appendix.intrinsic!r}",
       )
 
-  def _check_yoked(self) -> None:
-    """Rejects what a run that proposes nothing cannot have."""
-    if not self.yoked_to:
-      return
-    for key, expected in (
-      ("roles", (SOLVE,)),
-      ("train_on_learnability", False),
-      ("unverified_fraction", 0.0),
-    ):
-      if getattr(self, key) != expected:
-        raise self.invalid(key, f"{expected!r} with yoked_to")
-    if self.labels == MAJORITY:
+  def _check_controls(self) -> None:
+    """Rejects what would undo a control: a yoked run, or random labels."""
+    control = "yoked_to" if self.yoked_to else ""
+    if self.labels == RANDOM:
+      control = f"labels={RANDOM!r}"
+    if control and self.unverified_fraction:
+      raise self.invalid("unverified_fraction", f"0 with {control}")
+    if self.labels == RANDOM and self._uses_pass_rates:
+      raise self.invalid(
+        "buffer",
+        f"no selection by pass rate with {control}, whose rates are random",
+      )
+    if self.yoked_to and self.train_on_learnability:
+      raise self.invalid("train_on_learnability", "False with yoked_to")
+    if self.yoked_to and self.labels == MAJORITY:
       raise self.invalid("labels", "executor or random with yoked_to")

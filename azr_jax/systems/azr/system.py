@@ -32,13 +32,14 @@ from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.systems.azr import (
   metrics,
   seeding,
+  solver,
   trajectories,
 )
 from azr_jax.systems.azr.collector import EpisodeCollector
 from azr_jax.systems.azr.episode import SelfPlayEpisode, Start
-from azr_jax.systems.azr.extensions import labels, yoked
+from azr_jax.systems.azr.extensions import yoked
 from azr_jax.systems.azr.extensions.hook import ExtensionRules, Extensions
-from azr_jax.systems.azr.extensions.labels import EXECUTOR, RANDOM
+from azr_jax.systems.azr.extensions.labels import EXECUTOR
 from azr_jax.systems.azr.proposer import Proposer
 from azr_jax.systems.azr.settings import AZRSettings
 from azr_jax.systems.azr.solver import Solution
@@ -166,8 +167,7 @@ class AZR(System):
     n = settings.used_learnability_samples
     learned = n if settings.train_on_learnability else 0
     guided = 1 if settings.uses_guide else 0
-    proposed = 0 if settings.yoked_to else 1
-    samples = (proposed, n, 1 if settings.uses_solutions else 0, guided)
+    samples = (1, n, 1 if settings.uses_solutions else 0, guided)
     return About(
       paper=(
         "Absolute Zero: Reinforced Self-play Reasoning with Zero Data",
@@ -209,19 +209,16 @@ class AZR(System):
     Reads buffers and counts before sampling proposals, and updates them once
     the whole step is complete.
     """
-    if self.settings.yoked_to:
-      return await self._collect_yoked(policy, step)
-
     # Line 1: seeds.
     seeding_s = await self._seed(policy, step)
 
     # Lines 4, 8 and 9: draw programs and references, and build B proposer
     # prompts per task type. Line 13: draw tasks in case proposals are rejected.
     prompts = self._prompts(policy, step)
-    fallbacks = self._tasks_to_solve(step)
+    tasks = self._tasks_to_solve(policy, step)
     starts = [
       Start(task_type, prompt, task)
-      for (task_type, prompt), task in zip(prompts, fallbacks, strict=True)
+      for (task_type, prompt), task in zip(prompts, tasks, strict=True)
     ]
     starts += [Start.from_json(row, policy) for row in policy.partial.items]
 
@@ -235,7 +232,7 @@ class AZR(System):
       extensions,
       learnability_samples=self.settings.used_learnability_samples,
       uses_solutions=self.settings.uses_solutions,
-      solve_from=self.settings.solve_from,
+      solves_proposals=self.settings.solves_proposals,
       draw_instance=functools.partial(self._draw_instance, step),
     ).collect(starts)
     await policy.earlier_steps()
@@ -254,29 +251,9 @@ class AZR(System):
     return batch
 
   def can_sample_ahead(self, step: int) -> bool:
-    """Returns whether there are tasks; the first step fills the buffers."""
+    """Returns whether the buffers have tasks; the first step fills them."""
     del step
-    return bool(self.settings.yoked_to) or any(
-      len(buffer) for buffer in self.buffers.values()
-    )
-
-  async def _collect_yoked(
-    self, policy: Policy, step: int
-  ) -> types.RolloutBatch:
-    """Solves the tasks that another run solved in this step."""
-    settings, context = self.settings, self.context
-    tasks = yoked.read(
-      settings.yoked_to, step, context.hosts, settings.task_types
-    )
-    solutions = await yoked.solve(
-      policy, context.jobs, tasks, self._prompt_builder
-    )
-    await policy.earlier_steps()
-    if settings.labels == RANDOM:
-      labels.draw_outcomes(solutions, labels.rng(context.seed, step))
-    self._record_tasks(solutions, step)
-    solved = [trajectories.of_solution(s, settings.rewards) for s in solutions]
-    return types.RolloutBatch(solved, metrics.step_metrics(solved))
+    return any(len(buffer) for buffer in self.buffers.values())
 
   def _record_tasks(self, solutions: Sequence[Solution], step: int) -> None:
     """Writes the tasks of a step, which other runs can be yoked to."""
@@ -318,12 +295,15 @@ class AZR(System):
       for _ in range(settings.prompts)
     ]
 
-  def _tasks_to_solve(self, step: int) -> list[Task | None]:
-    """Returns B fallback tasks per type, for proposals that yield no task.
+  def _tasks_to_solve(self, policy: Policy, step: int) -> list[Task | None]:
+    """Returns B tasks per type, for proposals that yield no task.
 
     Draws tasks that were in the buffer before this step (section 3.3.2). With
-    `solve_from="previous"`, tasks of the previous step come first.
+    `solve_from="previous"`, tasks of the previous step come first. With
+    `yoked_to`, the tasks are those of another run, and none is drawn.
     """
+    if self.settings.yoked_to:
+      return self._yoked_tasks(policy, step)
     rng = streams.generator(self.context.seed, Purpose.REVISITED, step)
     settings = self.settings
     tasks: list[Task | None] = []
@@ -336,6 +316,25 @@ class AZR(System):
       drawn = [*first, *buffer.revisit(rng, missing, before=step)]
       tasks += [*drawn, *[None] * (settings.prompts - len(drawn))]
     return tasks
+
+  def _yoked_tasks(self, policy: Policy, step: int) -> list[Task | None]:
+    """Returns the tasks that another run solved in a step, B per type."""
+    settings, hosts = self.settings, self.context.hosts
+    run = settings.yoked_to
+    if step == 1:  # Notice a run that is too short before its last step.
+      yoked.read(run, self.context.steps, hosts)
+    tasks = yoked.read(run, step, hosts)
+    for task_type, task in tasks:
+      prompt = solver.solve_prompt(
+        policy, task_type, task, self._prompt_builder
+      )
+      if not policy.fits(prompt):
+        raise ValueError(
+          f"config.azr.yoked_to={run!r}: a task of step {step} has a prompt of "
+          f"{len(prompt.token_ids)} tokens: expected at most the largest of "
+          "rollout.prompt_buckets"
+        )
+    return yoked.by_episode(tasks, settings.task_types, settings.prompts)
 
   async def _draw_instance(
     self, step: int, index: int, environment: EnvironmentTask

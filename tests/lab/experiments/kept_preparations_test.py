@@ -1,6 +1,8 @@
 """Tests archiving the outputs of preparations and restoring them elsewhere."""
 
+import json
 import shutil
+from typing import Any
 
 import pytest
 
@@ -10,8 +12,10 @@ from azr_jax.lab.experiments import (
   jobs,
   plan_file,
   preparations,
+  registration,
 )
 from azr_jax.lab.experiments.folders import Workdir
+from azr_jax.run import folder as run_folder
 
 PLAN = """
 question = "Is it?"
@@ -158,3 +162,49 @@ def test_what_another_plan_made_is_refused(source, prepared, tmp_path):
   with pytest.raises(ValueError, match=r"start\.json: .*another plan"):
     preparations.restore(other, source)
   assert not folders.is_prepared(other.prepared("start"))
+
+
+READERS = """
+[arms.reader]
+config = "configs/azr.py:tiny"
+set = { "azr.yoked_to" = "{next:plain}" }
+"""
+
+
+def test_a_restored_run_has_the_records_that_other_arms_read(tmp_path):
+  source = tmp_path / "plan"
+  source.mkdir()
+  text = PLAN.replace("seeds = [0]", "seeds = [0, 1]") + READERS
+  (source / plan_file.FILE).write_text(text)
+  workdir = Workdir(tmp_path / "first", plan_file.read(source))
+  workdir.register(source)
+  for arm, seed in workdir.plan.runs():
+    run = workdir.run(arm, seed)
+    (run / "records/tasks").mkdir(parents=True)
+    (run / "records/tasks/000001.jsonl").write_text(f'{{"a": "{run.name} ü"}}')
+    (run / "metrics.jsonl").write_text('{"step": 1}\n')
+    config: dict[str, Any] = {"train": {"steps": 1}}
+    if arm == "reader":
+      read = workdir.run("plain", 1 - seed)
+      config["azr"] = {"yoked_to": str(read.resolve())}
+    (run / "config.json").write_text(json.dumps(config))
+  archive.save(workdir, source)
+  other = Workdir(tmp_path / "other", workdir.plan)
+  archive.restore(other, source, goes_on=False)
+  for seed in (0, 1):
+    run = other.run("plain", seed)
+    kept = (run / "records/tasks/000001.jsonl").read_text("utf-8")
+    assert kept == f'{{"a": "plain_{seed} ü"}}'
+    assert not (other.run("reader", seed) / "records").exists()
+    config = run_folder.read_config(other.run("reader", seed))
+    assert config["azr"]["yoked_to"] == str(other.run("plain", 1 - seed))
+  # Another last seed would make `{next:plain}` another run.
+  path = source / plan_file.FILE
+  was = registration.fixed_plan_hash(source)
+  path.write_text(
+    text.replace("[0, 1]", "[0, 1, 2]")
+    + f'\n[[amended]]\nwhen = "now"\nwhy = "more"\nwas = "{was}"\n'
+  )
+  third = Workdir(tmp_path / "third", plan_file.read(source))
+  with pytest.raises(ValueError, match="another plan"):
+    archive.restore(third, source, goes_on=False)

@@ -101,8 +101,8 @@ def test_the_command_of_every_job_has_a_valid_config(name, rehearse, tmp_path):
   made = jobs.make(Workdir(tmp_path, plan))
   names = [job.name for job in made]
   assert len({*names}) == len(names) >= len(plan.runs())
-  for job in made:
-    assert {*job.needs} <= {*names}
+  for number, job in enumerate(made):
+    assert {*job.needs} <= {*names[:number]}
     _, _, module, *words = job.command
     flags = dict(word[2:].split("=", 1) for word in words)
     overrides = {
@@ -202,6 +202,10 @@ def test_an_arm_reads_the_run_of_another_arm_with_the_next_seed(tmp_path):
   assert f"--config.azr.yoked_to={tmp_path}/a_5" in made["b_3"].command
   assert workdir.folders_of("b", 3) == {"next:a": f"{tmp_path}/a_5"}
   assert not made["a_3"].needs and not workdir.folders_of("a", 3)
+  # Each run comes after the one that it reads, and arms stay together.
+  assert [*made] == ["a_3", "a_5", "b_3", "b_5"]
+  with pytest.raises(ValueError, match="seeds.*two or more"):
+    plan_file.parse("single", tables | {"seeds": [3]})
 
 
 @pytest.mark.parametrize("source", ["b", "c", "none"])

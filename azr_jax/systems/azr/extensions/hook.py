@@ -26,11 +26,9 @@ from azr_jax.systems.azr import metrics, program_metrics, solver
 from azr_jax.systems.azr.calls import AZRCall
 from azr_jax.systems.azr.episode import SelfPlayEpisode, Start
 from azr_jax.systems.azr.extensions import gate, guide
-from azr_jax.systems.azr.extensions import labels as labels_lib
 from azr_jax.systems.azr.extensions.duplicates import Duplicates
 from azr_jax.systems.azr.extensions.labels import (
   EXECUTOR,
-  RANDOM,
   SAME,
   Labels,
 )
@@ -215,9 +213,7 @@ class StepExtensions:
     solutions = [e.solution for e in episodes if e.solution is not None]
     labels.grade(solutions)
     rollouts = [rollout for episode in episodes for rollout in episode.rollouts]
-    if self._run.rules.labels == RANDOM:
-      rng = labels_lib.rng(self._run.context.seed, self._step)
-      labels_lib.draw_outcomes([*solutions, *rollouts], rng)
+    labels.draw([*solutions, *rollouts], self._run.context.seed, self._step)
     labels.keep()
     if self._run.rules.measures_programs:
       proposals = [episode.proposal for episode in episodes]

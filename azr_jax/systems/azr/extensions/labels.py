@@ -11,9 +11,10 @@ such as a seed, gets `learnability_samples` rollouts to vote when it is solved.
 Survive or Collapse (arXiv 2605.22217) varies both: the proposer sees the truth
 while the solver does not, or the reverse.
 
-With `"random"`, half of the solutions are correct, whatever they say, and
-proposals are rewarded by the executor. It is a control: what such a run gains
-does not come from the labels (Spurious Rewards, arXiv 2506.10947).
+With `"random"`, half of the solutions are correct, whatever they say; malformed
+ones are still punished. Proposals are rewarded by the executor. It is a
+control: what such a run gains does not come from the labels (Spurious Rewards,
+arXiv 2506.10947).
 
 A task that was admitted unverified (`gate.py`) has no answer from the executor,
 so its label is always the vote.
@@ -121,8 +122,28 @@ class Labels:
       solution.outcome = _outcome(solution, self._label(task_type, task))
       solution.said = ""  # Only the truth's grade has it.
       if solution.truth is not None:
-        gap = solution.correct - float(bool(solution.truth))
-        self._sums[task_type]["gap"].append(gap)
+        self._add_gap(solution, solution.truth)
+
+  def draw(self, solutions: Sequence[Solution], seed: int, step: int) -> None:
+    """Makes half of a step's solutions right, if labels are random.
+
+    Args:
+      solutions: all solutions and rollouts of the step, in order.
+      seed: the seed of the run.
+      step: the step, a part of the random draws.
+    """
+    if self._kind != RANDOM:
+      return
+    rng = streams.generator(seed, Purpose.RANDOM_LABELS, step)
+    drawn = rng.integers(2, size=len(solutions))
+    for solution, is_right in zip(solutions, drawn, strict=True):
+      truth = solution.outcome
+      solution.outcome, solution.said = Outcome.of(bool(is_right)), ""
+      self._add_gap(solution, truth)
+
+  def _add_gap(self, solution: Solution, truth: Outcome) -> None:
+    gap = solution.correct - float(bool(truth))
+    self._sums[solution.task_type]["gap"].append(gap)
 
   def keep(self) -> None:
     """Stores the new labels in the buffers."""
@@ -145,21 +166,6 @@ class Labels:
         if values:
           metrics[f"{prefix}/{key}"] = float(np.mean(values))
     return metrics
-
-
-def rng(seed: int, step: int) -> np.random.Generator:
-  """Returns the generator of a step's random labels."""
-  return streams.generator(seed, Purpose.RANDOM_LABELS, step)
-
-
-def draw_outcomes(
-  solutions: Sequence[Solution], rng: np.random.Generator
-) -> None:
-  """Makes each solution right or wrong with probability 1/2."""
-  for solution, is_right in zip(
-    solutions, rng.integers(2, size=len(solutions)), strict=True
-  ):
-    solution.outcome, solution.said = Outcome.of(bool(is_right)), ""
 
 
 def _outcome(solution: Solution, label: str | None) -> Outcome:
