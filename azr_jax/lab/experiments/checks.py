@@ -14,16 +14,26 @@ _READERS = {TRAIN: settings.read_train, SUPERVISED: settings.read_supervised}
 
 
 def check_arms(plan: Plan) -> None:
-  """Checks every arm's config and the keys and values that it sets.
+  """Checks every arm's config, and that it starts from what it is scored by.
 
   Raises:
-    ValueError: an arm's config or one of its keys is wrong.
+    ValueError: an arm's config or one of its keys is wrong, or the arm starts
+      from another model than the start of one of its scores.
   """
   for name, arm in plan.arms.items():
     try:
-      _READERS[arm.command](config_of(arm.config, arm.overrides))
+      config = config_of(arm.config, arm.overrides)
+      _READERS[arm.command](config)
     except (Invalid, config_files.UsageError, KeyError, TypeError) as error:
       raise ValueError(f"{plan.name}, arm {name}: {error}") from None
+    source = config["model"]["source"]
+    for score in plan.scores_of(name):
+      if plan.scores[score].start not in ("", source):
+        raise ValueError(
+          f"{plan.name}, arm {name}: config.model.source={source!r}: expected "
+          f"scores.{score}.start={plan.scores[score].start!r}, because gains "
+          "are counted from it; list other arms in `arms` of the score"
+        )
 
 
 def config_of(

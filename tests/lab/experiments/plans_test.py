@@ -178,6 +178,21 @@ def test_an_arm_with_a_wrong_key_is_refused():
       checks.check_arms(plan_file.parse("wrong", PLAN | {"arms": arms}))
 
 
+def test_an_arm_starts_from_the_start_of_its_scores():
+  score = {"config": "configs/evaluate.py:greedy", "benchmark": "problems"}
+  for start, arms in (("embedded:orz-tiny", []), ("embedded:x", ["b"])):
+    other = {"config": "configs/custom.py:smollm2-135m"}
+    both = {"a": PLAN["arms"]["a"], "b": other} if arms else PLAN["arms"]
+    scores = {"s": score | {"start": start, "arms": arms}}
+    tables = PLAN | {"arms": both, "scores": scores}
+    plan = plan_file.parse("starts", tables)
+    if not arms:
+      checks.check_arms(plan)
+      continue
+    with pytest.raises(ValueError, match=r"arm b: .*smollm2.*scores.s.start"):
+      checks.check_arms(plan)
+
+
 def test_a_supervised_arm_has_its_own_keys_and_command(tmp_path):
   own = {"train.steps": 3}
   arm = {"config": "configs/sft.py:own", "command": SUPERVISED, "set": own}
