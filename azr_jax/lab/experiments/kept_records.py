@@ -1,7 +1,9 @@
-"""Archives the records of runs that other arms read (`{next:ARM}`).
+"""Archives the records of runs that other arms read.
 
-Without them, a restored run would count as done, but its readers could not
-start. A run has one file, `runs/records/RUN.jsonl.gz`, with a line per file.
+An arm with `{next:ARM}` in a key reads the run of ARM with the next seed.
+Without its records, a restored run would count as done, but its readers could
+not start. A run has one archive, `runs/records/RUN.jsonl.gz`, with a line per
+file.
 """
 
 import pathlib
@@ -35,7 +37,7 @@ def restore(run: pathlib.Path, archive: pathlib.Path) -> None:
   Raises:
     ValueError: the archived file is damaged.
   """
-  for row in packed.read(_path(run, archive), "what is kept of records"):
+  for row in packed.read(_path(run, archive), "archived records"):
     path = run / records.FOLDER / row["file"]
     path.parent.mkdir(parents=True, exist_ok=True)
     storage.write_atomically(path, row["text"])

@@ -11,10 +11,10 @@ such as a seed, gets `learnability_samples` rollouts to vote when it is solved.
 Survive or Collapse (arXiv 2605.22217) varies both: the proposer sees the truth
 while the solver does not, or the reverse.
 
-With `"random"`, half of the solutions are correct, whatever they say; malformed
-ones are still punished. Proposals are rewarded by the executor. It is a
-control: what such a run gains does not come from the labels (Spurious Rewards,
-arXiv 2506.10947).
+With `"random"`, a solution is correct with chance 1/2, whatever it says;
+malformed ones are still punished. Proposals are rewarded by the executor. It is
+a control: what such a run gains does not come from the labels (Spurious
+Rewards, arXiv 2506.10947).
 
 A task that was admitted unverified (`gate.py`) has no answer from the executor,
 so its label is always the vote.
