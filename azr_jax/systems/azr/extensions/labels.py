@@ -125,7 +125,7 @@ class Labels:
         self._add_gap(solution, solution.truth)
 
   def draw(self, solutions: Sequence[Solution], seed: int, step: int) -> None:
-    """Makes half of a step's solutions right, if labels are random.
+    """Draws whether each solution of a step is right, if labels are random.
 
     Args:
       solutions: all solutions and rollouts of the step, in order.

@@ -3,9 +3,9 @@
 Every run writes the tasks that it solves to `records/tasks/STEP.jsonl`. With
 `azr.yoked_to=RUN` the solver gets exactly the tasks that RUN solved in that
 step. Proposals are made, rewarded by their learnability rollouts and trained on
-as usual, but no solution to them is. The tasks have the difficulty and the
-order of self-play, but do not follow this run's proposer. Over several seeds,
-the difference from RUN is what following it contributes.
+as usual. The solver's tasks have the difficulty and the order of self-play, but
+they do not follow this run's proposer. Over several seeds, the difference from
+RUN is what following it contributes.
 
 A folder with such files from another source works too.
 """
