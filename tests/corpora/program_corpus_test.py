@@ -8,7 +8,9 @@ import pytest
 from azr_jax.corpora.programs import (
   conversations,
   dataset,
+  generator,
   heldout,
+  operations,
   styles,
   tokenizer,
 )
@@ -48,6 +50,27 @@ def test_a_wrong_claim_is_refused(executor):
 def test_the_same_seed_gives_the_same_corpus():
   assert generate(60) == generate(60)
   assert generate(60) != generate(60, seed=4)
+
+
+def test_chains_can_be_longer_and_integers_larger():
+  rng = np.random.default_rng(0)
+  lengths = set()
+  for _ in range(50):
+    program = generator.generate_program(rng, (0.0, 0.0, 0.0, 1.0))
+    lengths.add(len(program.chain))
+  assert max(lengths) == 4
+  while program.opening.line or program.opening.output_type != "int":
+    program = generator.generate_program(rng, (1.0,))
+  doubled = dataclasses.replace(program, chain=(_doubling(),))
+  assert doubled.trace((30,)) is None
+  assert doubled.trace((30,), max_int=60) == [30, 60]
+  assert doubled.trace((30,), max_int=59) is None
+
+
+def _doubling() -> operations.ChainOperation:
+  return operations.ChainOperation(
+    "int", "{v} * 2", "double", lambda v: v * 2, lambda v: v // 2
+  )
 
 
 def test_solutions_have_a_style_and_thoughts_can_be_begun():

@@ -5,7 +5,7 @@ backwards, so chains of thought can be written without running the program.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,10 +71,13 @@ class ProceduralProgram:
     """Draws arguments for one call."""
     return self.opening.sample(rng)
 
-  def trace(self, arguments: tuple[Value, ...]) -> list[Value] | None:
+  def trace(
+    self, arguments: tuple[Value, ...], max_int: int = MAX_INT
+  ) -> list[Value] | None:
     """Returns all values from the first to the returned one.
 
-    Returns None if an operation fails or a value is too large.
+    Returns None if an operation fails or a value is too large, as integers
+    beyond `max_int` are.
     """
     values = [self.opening.forward(*arguments)]
     for operation in self.chain:
@@ -82,7 +85,8 @@ class ProceduralProgram:
         values.append(operation.forward(values[-1]))
       except (IndexError, ValueError):
         return None
-    return values if all(_is_small(value) for value in values) else None
+    is_small = all(_is_small(value, max_int) for value in values)
+    return values if is_small else None
 
   def trace_back(self, output: Value) -> tuple[list[Value], Any] | None:
     """Inverts the program for an output, one operation at a time.
@@ -104,13 +108,14 @@ class ProceduralProgram:
     return (values, arguments) if is_inverse else None
 
 
-def _is_small(value: Value) -> bool:
+def _is_small(value: Value, max_int: int) -> bool:
   if isinstance(value, int):
-    return abs(value) <= MAX_INT
+    return abs(value) <= max_int
   if isinstance(value, dict):
-    return all(_is_small(v) for v in value.values())
+    return all(_is_small(v, max_int) for v in value.values())
   if isinstance(value, list | tuple):
-    return len(value) <= MAX_ITEMS and all(_is_small(v) for v in value)
+    is_small = all(_is_small(v, max_int) for v in value)
+    return len(value) <= MAX_ITEMS and is_small
   return len(value) <= MAX_CHARS
 
 
@@ -156,8 +161,17 @@ def _draw_opening(rng: np.random.Generator, name: str) -> Opening:
   )  # fmt: skip  # Lines group related arguments.
 
 
-def generate_program(rng: np.random.Generator) -> ProceduralProgram:
-  """Draws a program that has a trace for at least one draw of arguments."""
+def generate_program(
+  rng: np.random.Generator,
+  length_probabilities: Sequence[float] = CHAIN_LENGTH_PROBABILITIES,
+) -> ProceduralProgram:
+  """Draws a program that has a trace for at least one draw of arguments.
+
+  Args:
+    rng: the source of all random draws.
+    length_probabilities: of chains with one, two and more operations. A chain
+      is shorter if a value's type allows no further operation.
+  """
   while True:
     name = str(rng.choice(VARIABLE_NAMES))
     opening = _draw_opening(rng, name)
@@ -165,7 +179,8 @@ def generate_program(rng: np.random.Generator) -> ProceduralProgram:
       continue
     chain: list[ChainOperation] = []
     type_name = opening.output_type
-    for _ in range(1 + rng.choice(3, p=CHAIN_LENGTH_PROBABILITIES)):
+    length = 1 + rng.choice(len(length_probabilities), p=length_probabilities)
+    for _ in range(length):
       if type_name not in operations.MAKERS:
         break
       chain.append(operations.sample(rng, type_name))
