@@ -1,18 +1,23 @@
-"""Writes what the experiment reads, all of it about the corpus's programs.
+"""Writes the data of the experiment: training texts, seed tasks and benchmarks.
 
   python -m experiments.environments.texts --out=DIR
   python -m experiments.environments.texts --held_out=experiments/environments
 
-| file | content |
+| file of `--out` | content |
 | --- | --- |
-| `conversations.jsonl` | supervised data: proposals and solutions of programs
-  and environments; every solution shows its steps |
-| `seeds.jsonl` | what self-play starts from, as many tasks of each kind |
-| `held_out.jsonl` | tasks to score, about programs that nothing else has |
-| `deep.jsonl` | the same with four operations; nothing else has over three |
+| `conversations.jsonl` | supervised data: proposals and solutions of both kinds
+  of tasks; every solution shows its steps |
+| `seeds.jsonl` | what self-play starts from, equally many tasks of each kind |
 
-An environment does to random arguments what a program does to one, and its
-message says the operations in words. All programs have one parameter.
+| file of `--held_out` | content |
+| --- | --- |
+| `held_out.jsonl` | tasks to score; no file of `--out` has their programs |
+| `deep.jsonl` | the same with four operations; others have at most three |
+
+All use procedural programs of `azr_jax.corpora.programs` with one parameter.
+Each program becomes two tasks with the same kind of arguments. The program task
+shows the code and an argument. The environment draws an argument, and its
+message says the operations in words.
 """
 
 import argparse
@@ -27,8 +32,13 @@ from typing import Any
 import numpy as np
 
 from azr_jax.corpora.programs import conversations, generator, heldout
-from azr_jax.corpora.programs.generator import ProceduralProgram, argument_text
-from azr_jax.tasks.programs import environment_prompts, prompts, seed_files
+from azr_jax.corpora.programs.generator import ProceduralProgram
+from azr_jax.tasks.programs import (
+  environment_prompts,
+  program_key,
+  prompts,
+  seed_files,
+)
 from azr_jax.tasks.programs.task import (
   DEDUCTION,
   ZERO_TRIPLET,
@@ -41,7 +51,7 @@ SEED = 58
 _CONVERSATIONS = 12_000
 _SEEDS = 64
 _PER_KIND = 300
-# Instances that an environment is tried on.
+# Instances drawn to see that an environment's answers vary.
 _TRIED = 24
 _MAX_INT = 99
 _DEEP = (0.0, 0.0, 0.0, 1.0)
@@ -66,10 +76,10 @@ class Drawn:
 
   Attributes:
     program: the program.
-    triplet: it, with an input and output.
-    steps: the values after each operation on this input.
-    instance: the environment, with an instance.
-    instance_steps: the values after each operation on this instance.
+    triplet: the program task.
+    steps: the values after each operation on its input.
+    instance: an instance of the environment.
+    instance_steps: the values after each operation on it.
   """
 
   program: ProceduralProgram
@@ -91,11 +101,8 @@ def draw(
   lengths = _DEEP if is_deep else generator.CHAIN_LENGTH_PROBABILITIES
   while True:
     program = generator.generate_program(rng, lengths)
-    arguments = program.draw_arguments(rng)
-    steps = program.trace(arguments)
     if (
-      steps is None
-      or program.opening.line
+      program.opening.line
       or is_deep != (len(program.chain) == len(_DEEP))
       or is_heldout != heldout.is_heldout(program.code)
     ):
@@ -106,23 +113,24 @@ def draw(
     traces = [program.trace((value,), _MAX_INT) for value in values]
     answers = [trace[-1] for trace in traces if trace is not None]
     most = max(Counter(map(repr, answers)).values(), default=0)
-    if len(answers) < _TRIED or 3 * most > _TRIED or traces[0] is None:
+    if len(answers) < _TRIED or 3 * most > _TRIED:
       continue
+    first_steps, second_steps = (trace for trace in traces[:2] if trace)
     return Drawn(
       program,
-      Triplet(program.code, argument_text(arguments), repr(steps[-1])),
-      steps,
+      Triplet(program.code, repr(values[0]), repr(answers[0])),
+      first_steps,
       Instance(
-        _environment(program, expression), repr(values[0]), repr(answers[0])
+        _environment(program, expression), repr(values[1]), repr(answers[1])
       ),
-      traces[0],
+      second_steps,
     )
 
 
 def _environment(
   program: ProceduralProgram, expression: str
 ) -> EnvironmentTask:
-  """Returns the environment that draws the argument by an expression."""
+  """Returns a program as an environment; `generate` returns `expression`."""
   name = program.variable
   helper, _, function = program.code.rpartition("def f(")
   code = (
@@ -161,7 +169,7 @@ def _solution(program: ProceduralProgram, steps: list) -> str:
 
 
 def propose_program(rng: np.random.Generator) -> tuple[str, str]:
-  """Returns a prompt with one reference and a response that proposes."""
+  """Returns a prompt for a new program task, and a response to it."""
   drawn = draw(rng)
   references = [draw(rng).triplet] if rng.random() < 0.9 else [ZERO_TRIPLET]
   answer = "\n".join(
@@ -177,7 +185,7 @@ def propose_program(rng: np.random.Generator) -> tuple[str, str]:
 
 
 def propose_environment(rng: np.random.Generator) -> tuple[str, str]:
-  """Returns a prompt with one reference and a response that proposes."""
+  """Returns a prompt for a new environment, and a response to it."""
   drawn = draw(rng)
   references = [draw(rng).instance.environment]
   answer = environment_prompts.show([drawn.instance.environment])
@@ -188,13 +196,18 @@ def propose_environment(rng: np.random.Generator) -> tuple[str, str]:
 
 
 def scored(rng: np.random.Generator, is_deep: bool) -> Iterator[dict[str, Any]]:
-  """Yields different tasks to score, as many of each kind."""
+  """Yields distinct programs as a program task and as an instance.
+
+  Programs with a helper are left out: the corpus may have a twin that differs
+  in a variable's name only (`corpora/programs/heldout.py`).
+  """
   seen: set[str] = set()
   while len(seen) < _PER_KIND:
     drawn = draw(rng, is_heldout=True, is_deep=is_deep)
-    if drawn.triplet.code in seen:
+    key = program_key.program_key(drawn.program.code)
+    if key in seen or any(one.helper for one in drawn.program.chain):
       continue
-    seen.add(drawn.triplet.code)
+    seen.add(key)
     for task_type, task in (
       ("deduction", drawn.triplet),
       ("environment", drawn.instance),
@@ -213,7 +226,9 @@ def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument("--out", type=pathlib.Path)
   parser.add_argument("--held_out", type=pathlib.Path)
-  parser.add_argument("--count", type=int, default=_CONVERSATIONS)
+  parser.add_argument(
+    "--count", type=int, default=_CONVERSATIONS, help="conversations"
+  )
   flags = parser.parse_args()
   if flags.held_out:
     rng = np.random.default_rng(SEED)

@@ -91,6 +91,8 @@ class ProceduralProgram:
   def trace_back(self, output: Value) -> tuple[list[Value], Any] | None:
     """Inverts the program for an output, one operation at a time.
 
+    Integers may be as large as `MAX_INT`.
+
     Returns:
       (values from the output back to the first value, arguments). None if an
       operation has no simple inverse, or the arguments give other values.
