@@ -138,6 +138,28 @@ def test_names_do_not_decide_what_is_held_out():
     assert heldout.is_heldout(renamed) == heldout.is_heldout(program.code)
 
 
+def test_as_many_stored_tasks_have_the_gap_as_is_said():
+  codes = [one.task.code for one in heldout.read()]
+  with_gap = [code for code in codes if _has_seen_twin(code)]
+  assert len(with_gap) == 84
+  assert all("def g(v)" in code for code in with_gap)
+
+
+def _has_seen_twin(code: str) -> bool:
+  """Returns whether a twin with another variable is not held out."""
+  helper, start, function = code.rpartition("def f(")
+  if not helper:
+    return False  # Names do not matter, as the test above shows.
+  names = set(re.findall(r"\b[xnavy]\b", function))
+  twins = [
+    helper + start + re.sub(rf"\b{name}\b", other, function)
+    for name in names
+    for other in generator.VARIABLE_NAMES
+    if other not in names
+  ]
+  return not all(map(heldout.is_heldout, twins))
+
+
 def test_the_stored_tasks_are_those_of_the_seed(executor):
   tasks = heldout.read()
   assert len(tasks) == 3 * heldout.PER_TYPE

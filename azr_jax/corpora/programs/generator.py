@@ -76,8 +76,8 @@ class ProceduralProgram:
   ) -> list[Value] | None:
     """Returns all values from the first to the returned one.
 
-    Returns None if an operation fails or a value is too large, as integers
-    beyond `max_int` are.
+    Returns None if an operation fails, an integer is beyond `max_int` or
+    another value is too long.
     """
     values = [self.opening.forward(*arguments)]
     for operation in self.chain:
@@ -91,7 +91,7 @@ class ProceduralProgram:
   def trace_back(self, output: Value) -> tuple[list[Value], Any] | None:
     """Inverts the program for an output, one operation at a time.
 
-    Integers may be as large as `MAX_INT`.
+    Values must be as small as `trace` allows by default.
 
     Returns:
       (values from the output back to the first value, arguments). None if an
@@ -171,8 +171,8 @@ def generate_program(
 
   Args:
     rng: the source of all random draws.
-    length_probabilities: of chains with one, two and more operations. A chain
-      is shorter if a value's type allows no further operation.
+    length_probabilities: the probability of each number of operations, from
+      one on. A chain is shorter if a value's type allows no further operation.
   """
   while True:
     name = str(rng.choice(VARIABLE_NAMES))

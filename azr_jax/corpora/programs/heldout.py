@@ -5,10 +5,10 @@
 A hash of its normalized text, without names and layout, decides whether a
 program is held out. The corpus excludes exactly these programs.
 
-A helper's parameter and the program's variable count as one name if they are
-spelled alike. So the corpus may have twins of a held-out program with a helper
-that differ from it in a variable's name: 84 of the 900 stored tasks
-(docs/results/azr.md has the scores without them).
+The hash has a gap. A helper's parameter and the program's variable count as one
+name if they are spelled alike, so the corpus may contain a program that differs
+from a held-out one only in a variable's name. This holds for 84 stored tasks, all
+with a helper; docs/results/azr.md has the scores without them.
 """
 
 import collections
