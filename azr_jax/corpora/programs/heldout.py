@@ -7,8 +7,8 @@ program is held out. The corpus excludes exactly these programs.
 
 The hash has a gap. A helper's parameter and the program's variable count as one
 name if they are spelled alike, so the corpus may contain a program that differs
-from a held-out one only in a variable's name. This holds for 84 stored tasks, all
-with a helper; docs/results/azr.md has the scores without them.
+from a held-out one only in a variable's name. This holds for 84 stored tasks,
+all with a helper; docs/results/azr.md has the scores without them.
 """
 
 import collections
