@@ -7,10 +7,12 @@ All random draws depend on the proposal's index, so a step has the same tasks
 and samples regardless of the order in which completions and verdicts arrive.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+import functools
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from azr_jax.parallel.shared_jobs import SharedJobs
+from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.partial_rollouts import GroupPaused
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems import partial
@@ -21,12 +23,10 @@ from azr_jax.systems.azr.extensions.hook import StepExtensions
 from azr_jax.systems.azr.proposer import Proposer
 from azr_jax.systems.azr.rewards import Solved
 from azr_jax.systems.azr.solver import Solution
+from azr_jax.tasks.programs import environments
 from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 from azr_jax.tasks.programs.task import EnvironmentTask, Instance, Task
 
-# Draws an instance of an environment, given an episode's index; None if its
-# program fails.
-DrawInstance = Callable[[int, EnvironmentTask], Awaitable[Instance | None]]
 # Bits of an episode's index in the prompt numbers of its rollouts.
 _INDEX_BITS = 20
 
@@ -45,7 +45,7 @@ class EpisodeCollector:
     learnability_samples: int,
     uses_solutions: bool,
     solves_proposals: bool,
-    draw_instance: DrawInstance,
+    instance_seed: Callable[[int], int],
   ):
     """Makes the collector of a step.
 
@@ -59,7 +59,8 @@ class EpisodeCollector:
       uses_solutions: whether to sample a solution per episode.
       solves_proposals: whether to solve valid proposals. Otherwise the
         episode's other task is solved.
-      draw_instance: draws an instance of a buffered environment for an episode.
+      instance_seed: returns the seed of an episode's instances, given its
+        index.
     """
     self._policy = policy
     self._jobs = jobs
@@ -69,7 +70,7 @@ class EpisodeCollector:
     self._learnability_samples = learnability_samples
     self._uses_solutions = uses_solutions
     self._solves_proposals = solves_proposals
-    self._draw_instance = draw_instance
+    self._instance_seed = instance_seed
 
   async def collect(self, starts: Sequence[Start]) -> list[SelfPlayEpisode]:
     """Returns the episodes of the step's batch.
@@ -96,7 +97,12 @@ class EpisodeCollector:
       GroupPaused: a sequence of the episode is paused.
     """
     proposal = await self._proposer.propose(
-      self._policy, self._jobs, index, start.task_type, start.prompt
+      self._policy,
+      self._jobs,
+      index,
+      start.task_type,
+      start.prompt,
+      self._instance_seed(index),
     )
     await self._extensions.after_proposal(index, proposal)
     task = start.task
@@ -137,7 +143,14 @@ class EpisodeCollector:
       episode.rollouts = await self._sample(
         AZRCall.LEARN, episode, proposal.task, self._learnability_samples
       )
-    proposal.solved = Solved.of([r.outcome for r in episode.rollouts])
+    guessed = (
+      environments.guessing_rate(proposal.instances)
+      if proposal.instances
+      else 0.0
+    )
+    proposal.solved = Solved.of(
+      [rollout.outcome for rollout in episode.rollouts], guessed
+    )
 
   async def _solve(self, episode: SelfPlayEpisode, task: Task | None) -> None:
     """Samples a solution of a task."""
@@ -155,6 +168,19 @@ class EpisodeCollector:
     self._extensions.before_solution(episode, task)
     [episode.solution] = await self._sample(AZRCall.SOLVE, episode, task, 1)
     await self._extensions.after_solution(episode, task)
+
+  async def _draw_instance(
+    self, index: int, environment: EnvironmentTask
+  ) -> Instance | None:
+    """Draws an instance of a buffered environment; None if that fails."""
+    drawn = self._jobs.submit(
+      functools.partial(
+        environments.submit_instance,
+        environment=environment,
+        seed=self._instance_seed(index),
+      )
+    )
+    return await Awaited(drawn, self._jobs)
 
   def _fits(self, episode: SelfPlayEpisode, task: Task) -> bool:
     prompt = solver.solve_prompt(

@@ -270,6 +270,7 @@ class Proposer:
     prompt_number: int,
     task_type: str,
     prompt: types.Prompt,
+    instance_seed: int = 0,
   ) -> Proposal:
     """Samples a proposal and validates it.
 
@@ -279,6 +280,7 @@ class Proposer:
       prompt_number: a part of the random key.
       task_type: the type of the proposal.
       prompt: the proposer prompt.
+      instance_seed: decides which instances of an environment are drawn.
     """
     [(_, _, completion)] = [
       one
@@ -295,6 +297,7 @@ class Proposer:
         induction_inputs=self.induction_inputs,
         strip=self._strip,
         instances=self._instances,
+        instance_seed=instance_seed,
         novelty=self._novelty,
       )
     )
@@ -377,6 +380,7 @@ def _submit_validation(
   induction_inputs: int,
   strip: Collection[str],
   instances: int,
+  instance_seed: int,
   novelty: float,
 ) -> validation.ValidationFuture:
   """Parses a proposal and submits its validation."""
@@ -389,7 +393,7 @@ def _submit_validation(
       for known in shown.references
     ):
       return futures.done(validation.Rejection("similar"))
-    return environments.submit(executor, *proposed, instances)
+    return environments.submit(executor, *proposed, instances, instance_seed)
   if task_type == INDUCTION:
     parsed = parsing.parse_induction_proposal(response, induction_inputs)
     if parsed is None:

@@ -65,18 +65,21 @@ class Solved:
   Attributes:
     correct, incorrect: the numbers of graded rollouts.
     undecided: the number of rollouts whose grading timed out or was lost.
+    guessed: the solve rate that guessing reaches. Rates up to it count as 0.
   """
 
   correct: int
   incorrect: int
   undecided: int = 0
+  guessed: float = 0.0
 
   @classmethod
-  def of(cls, outcomes: Sequence[Outcome]) -> Self:
+  def of(cls, outcomes: Sequence[Outcome], guessed: float = 0.0) -> Self:
     """Counts the outcomes of rollouts."""
     correct = sum(map(bool, outcomes))
     undecided = sum(outcome.is_undecided for outcome in outcomes)
-    return cls(correct, len(outcomes) - correct - undecided, undecided)
+    incorrect = len(outcomes) - correct - undecided
+    return cls(correct, incorrect, undecided, guessed)
 
   @property
   def total(self) -> int:
@@ -98,10 +101,11 @@ def min_reward(solved: Solved, name: str) -> float:
     name: a key of `PROPOSER_REWARDS`.
   """
   reward = PROPOSER_REWARDS[name]
-  return min(
-    reward((solved.correct + hidden) / solved.total)
+  rates = [
+    (solved.correct + hidden) / solved.total
     for hidden in range(solved.undecided + 1)
-  )
+  ]
+  return min(reward(r if r > solved.guessed else 0.0) for r in rates)
 
 
 def proposal_reward(

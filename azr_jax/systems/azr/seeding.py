@@ -281,7 +281,7 @@ def _submit(
   """Submits the validation of a task without its comments and globals."""
   if isinstance(task, EnvironmentTask):
     return environments.submit(
-      executor, task.code, task.message, environments.MIN_INSTANCES
+      executor, task.code, task.message, count=1, seed=0
     )
   code = rewriting.strip(task.code, rewriting.STRIPPED)
   if kind == ERRORS:

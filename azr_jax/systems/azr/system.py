@@ -26,7 +26,6 @@ from azr_jax import types
 from azr_jax.config.settings import Invalid
 from azr_jax.randomness import streams
 from azr_jax.randomness.purposes import Purpose
-from azr_jax.rollout.event_loop import Awaited
 from azr_jax.rollout.policy import Policy
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.systems.azr import (
@@ -58,8 +57,6 @@ from azr_jax.tasks.programs.task import (
   ENVIRONMENT,
   PROPOSE,
   SOLVE,
-  EnvironmentTask,
-  Instance,
   Task,
 )
 from azr_jax.tasks.templates import PromptFiles
@@ -233,7 +230,7 @@ class AZR(System):
       learnability_samples=self.settings.used_learnability_samples,
       uses_solutions=self.settings.uses_solutions,
       solves_proposals=self.settings.solves_proposals,
-      draw_instance=functools.partial(self._draw_instance, step),
+      instance_seed=functools.partial(self._instance_seed, step),
     ).collect(starts)
     await policy.earlier_steps()
 
@@ -336,19 +333,10 @@ class AZR(System):
         )
     return yoked.by_episode(tasks, settings.task_types, settings.prompts)
 
-  async def _draw_instance(
-    self, step: int, index: int, environment: EnvironmentTask
-  ) -> Instance | None:
-    """Draws an instance of a buffered environment for an episode."""
+  def _instance_seed(self, step: int, index: int) -> int:
+    """Returns the seed of the instances of an episode's environment."""
     rng = streams.generator(self.context.seed, Purpose.INSTANCES, step, index)
-    seed = int(rng.integers(environments.MAX_SEED))
-    jobs = self.context.jobs
-    drawn = jobs.submit(
-      functools.partial(
-        environments.submit_instance, environment=environment, seed=seed
-      )
-    )
-    return await Awaited(drawn, jobs)
+    return int(rng.integers(environments.MAX_SEED))
 
   def _add_tasks(self, episodes: Sequence[SelfPlayEpisode], step: int) -> None:
     """Adds the valid tasks of a step to the buffers."""

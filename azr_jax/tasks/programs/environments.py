@@ -21,10 +21,11 @@ environment is rejected with one of these reasons:
 | `score` | returns a score that is not a number from 0 to 1 |
 | `oracle` | does not give full marks to an answer of its own `solve` |
 | `lenient` | gives full marks to half of the answers of other instances, or
-  for half of the instances to a guess such as None, 0 or [] |
+  for half of the instances to a guess such as None, 0, [] or the instance |
 
-EvoEnv also asks the model to review its environment, which is left to the
-solvers here: nobody solves a task whose message does not describe it.
+EvoEnv also asks the model to review its environment. Here nobody checks that a
+message describes its task. If it does not, the task can only be guessed, and
+solve rates that guessing reaches earn nothing (`guessing_rate`).
 
 Paper: EvoEnv (arXiv 2605.14392). It leaves the numbers above open.
 """
@@ -33,7 +34,7 @@ import ast
 import collections
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
 
@@ -58,15 +59,16 @@ from azr_jax.tasks.programs.validation import (
 GENERATE, SOLVE, SCORE = FUNCTIONS = ("generate", "solve", "score")
 # Instances are random, unlike the outputs of other programs.
 FORBIDDEN = tuple(name for name in FORBIDDEN_MODULES if name != "random")
-# Minimum instances per validation.
-MIN_INSTANCES = 8
 # Largest share of instances that repeat another.
 _MAX_REPEATED = 0.25
-# Distinct instances that say what an environment does.
-_COMPARED = int((1 - _MAX_REPEATED) * MIN_INSTANCES)
+# Distinct instances that say what an environment does, and that are guessed at.
+_COMPARED = 6
 # An answer that is right for this share of the instances can be guessed.
 _GUESSABLE = 0.5
-_GUESSES = ("None", "''", "0", "True", "[]", "()", "{}")
+_GUESSES = (
+  *("None", "True", "0", "1", "-1", "1000000"),
+  *("''", "'no such answer'", "[]", "[0]", "()", "{}"),
+)
 # Seeds are below this number.
 MAX_SEED = 1 << 31
 
@@ -77,48 +79,66 @@ _Scores = tuple[float | None, ...]
 
 
 def submit(
-  executor: Executor, code: str, message: str, count: int
+  executor: Executor, code: str, message: str, count: int, seed: int
 ) -> ValidationFuture:
   """Starts validating a proposed environment.
 
-  All proposals get the same seeds, so that those that do the same have the same
-  instances and answers.
+  Six instances have the same seeds in all proposals, so that environments that
+  do the same are found out. The others are new for each `seed`.
 
   Args:
     executor: the executor that runs the program.
     code: a program that defines the three functions.
     message: the text for the solver.
-    count: the number of instances, at least `MIN_INSTANCES`.
+    count: the number of new instances.
+    seed: decides which instances are drawn.
 
   Returns:
-    A future of that many distinct instances, or of a `Rejection`.
+    A future of `count` distinct new instances, or of a `Rejection`.
   """
   if len(code) > MAX_CODE_CHARS or len(message) > MAX_VALUE_CHARS:
     return futures.done(Rejection("oversize"))
-  count = max(count, MIN_INSTANCES)
-  made = math.ceil(count / (1 - _MAX_REPEATED))
+  known_seeds = _seeds("", _COMPARED)
+  new_seeds = _seeds(f"{seed} ", count)
 
   def solved(values: Sequence[str]) -> ValidationFuture:
-    if len(set(values)) < (1 - _MAX_REPEATED) * len(values):
+    known = _distinct(values[: len(known_seeds)], _COMPARED)
+    new = _distinct(values[len(known_seeds) :], count)
+    if len(known) < _COMPARED or len(new) < count:
       return futures.done(Rejection("constant"))
-    distinct = tuple(dict.fromkeys(values))[:count]
-    answers = _run(executor, code, SOLVE, distinct, _texts)
-    return _unless_rejected(answers, lambda a: scored(distinct, a))
+    tried = _distinct(known + new)
+    answers = _run(executor, code, SOLVE, tried, _texts)
+    return _unless_rejected(answers, lambda a: scored(tried, a, new))
 
-  def scored(values: Sequence[str], answers: Sequence[str]) -> ValidationFuture:
-    [(_, most)] = collections.Counter(answers).most_common(1)
-    if most >= _GUESSABLE * len(answers):
+  def scored(
+    values: Sequence[str], answers: Sequence[str], new: Sequence[str]
+  ) -> ValidationFuture:
+    if _most_common(answers) >= _GUESSABLE:
       return futures.done(Rejection("constant"))
     verdict = _submit_scores(executor, code, values, answers)
     environment = EnvironmentTask(code, message, _behavior(values, answers))
+    answer_of = dict(zip(values, answers, strict=True))
     instances = tuple(
-      Instance(environment, value, answer)
-      for value, answer in zip(values, answers, strict=True)
+      Instance(environment, value, answer_of[value]) for value in new
     )
     return futures.then(verdict, lambda found: found or instances)
 
-  values = _run(executor, code, GENERATE, _seeds(made), _texts)
+  seeds = known_seeds + new_seeds
+  values = _run(executor, code, GENERATE, seeds, _texts)
   return _unless_rejected(values, solved)
+
+
+def guessing_rate(instances: Sequence[Instance]) -> float:
+  """Returns for how many of the others the most common answer is right.
+
+  It is 0 if all answers differ.
+
+  Args:
+    instances: two or more instances of an environment.
+  """
+  count = len(instances)
+  most = _most_common([one.answer for one in instances]) * count
+  return (most - 1) / (count - 1)
 
 
 def submit_instance(
@@ -195,7 +215,9 @@ def _submit_scores(
   swapped = [
     f"{v}, {other}" for v, other in zip(values, _others(answers), strict=True)
   ]
-  fixed = [f"{v}, {one}" for one in _GUESSES for v in values[:_COMPARED]]
+  tried = values[:_COMPARED]
+  guessed = [f"{v}, {one}" for one in _GUESSES for v in tried]
+  guessed += [f"{v}, {v}" for v in tried]
 
   def judge(result: Result) -> _Scores | Rejection:
     # A score may raise for an answer of another type.
@@ -225,7 +247,7 @@ def _submit_scores(
     futures.gather(
       [
         _run(executor, code, SCORE, right, _scores),
-        _run(executor, code, SCORE, [*swapped, *fixed], judge),
+        _run(executor, code, SCORE, [*swapped, *guessed], judge),
       ]
     ),
     read,
@@ -317,11 +339,25 @@ def _score(text: str | None) -> float | None:
   return None
 
 
-def _seeds(count: int) -> list[str]:
-  """Returns the seeds of validation, which are large and without a pattern."""
+def _seeds(prefix: str, count: int) -> list[str]:
+  """Returns seeds for `count` distinct instances, of which some may repeat.
+
+  They are large and have no pattern.
+  """
   return [
-    str(int(_digest(str(number)), 16) % MAX_SEED) for number in range(count)
+    str(int(_digest(f"{prefix}{number}"), 16) % MAX_SEED)
+    for number in range(math.ceil(count / (1 - _MAX_REPEATED)))
   ]
+
+
+def _distinct(values: Iterable[str], count: int | None = None) -> _Texts:
+  """Returns the first `count` distinct values."""
+  return tuple(dict.fromkeys(values))[:count]
+
+
+def _most_common(answers: Sequence[str]) -> float:
+  [(_, most)] = collections.Counter(answers).most_common(1)
+  return most / len(answers)
 
 
 def _behavior(values: Sequence[str], answers: Sequence[str]) -> str:

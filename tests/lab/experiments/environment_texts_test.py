@@ -49,7 +49,7 @@ def test_self_play_can_start_from_the_seeds(executor, written):
   made = [task for task in tasks if isinstance(task, EnvironmentTask)]
   assert 2 * len(made) == len(tasks) == 128
   pending = [
-    environments.submit(executor, task.code, task.message, 9)
+    environments.submit(executor, task.code, task.message, 9, 0)
     for task in made[::16]
   ]
   for future in pending:

@@ -1,5 +1,7 @@
 """Self-play of environments with a scripted policy and the real executor."""
 
+import ast
+
 import pytest
 import scripted
 import scripted_azr
@@ -60,9 +62,11 @@ def test_each_rollout_gets_an_instance_of_its_own(played):
   learned = [p.task for p in policy.by_call[AZRCall.LEARN]]
   assert len(learned) == 2 * scripted_azr.SETTINGS["learnability_samples"]
   assert len({(t.environment, t.value) for t in learned}) == len(learned)
-  # The solution gets another one, and no prompt shows a program.
+  # The solution gets another one, and no prompt shows a program. Environments
+  # whose `generate` is alike do not share instances.
   solved = [p.task for p in policy.by_call[AZRCall.SOLVE]]
-  assert not {*learned} & {*solved}
+  numbers = [ast.literal_eval(t.value)[0] for t in [*learned, *solved]]
+  assert len(set(numbers)) == len(numbers)
   for prompt in policy.by_call[AZRCall.LEARN] + policy.by_call[AZRCall.SOLVE]:
     assert "def " not in prompt.text
     assert prompt.task.value in prompt.text
@@ -78,6 +82,30 @@ def test_each_rollout_gets_an_instance_of_its_own(played):
   assert [instance_of(EnvironmentTask, t).message for t in newest] == [
     one.environment.message for one in dict.fromkeys(learned[::4])
   ]
+
+
+def test_a_solver_that_guesses_earns_the_proposer_nothing(played):
+  class Gambler(Designer):
+    """Proposes five answers without a reason; always gives one of them."""
+
+    def reply(self, prompt, sample):
+      if "New environment" in prompt.text:
+        return super().reply(prompt, sample)
+      return answer(("output", "2"))
+
+    def proposal(self):
+      return super().proposal().replace("] + ", "] * 7919 // 13 % 5 + 0 * ")
+
+  policy = Gambler(limit=9000)
+  _, batches = played(policy, steps=2, learnability_samples=8)
+  proposed = [
+    t for b in batches for t in b.trajectories if t.group_id[1] == "propose"
+  ]
+  rates = [t.metrics["solve_rate"] for t in proposed if t.metrics["valid"]]
+  assert len(rates) == 4
+  assert sum(0 < rate < 1 for rate in rates) >= 2
+  earned = [t.reward for t in proposed if t.metrics["valid"]]
+  assert sum(earned) <= 0.2 * len(earned)
 
 
 def test_solutions_of_instances_count_for_their_environment(played):

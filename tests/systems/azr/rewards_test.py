@@ -35,6 +35,12 @@ def test_learnability(solve_rate, want):
     (Solved(0, 0, 8), PAPER, 0.0),
     (Solved(3, 2, 3), PAPER, 0.25),
     (Solved(3, 0, 5), PUBLISHED, -0.5),
+    # Guessing solves a quarter.
+    (Solved(1, 7, guessed=0.25), PAPER, 0.0),
+    (Solved(2, 6, guessed=0.25), PAPER, 0.0),
+    (Solved(3, 5, guessed=0.25), PAPER, 0.625),
+    (Solved(2, 5, 1, guessed=0.25), PAPER, 0.0),
+    (Solved(2, 6, guessed=0.25), PUBLISHED, -0.5),
   ],
 )
 def test_proposal_reward(solved, rules, want):

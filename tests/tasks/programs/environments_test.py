@@ -24,7 +24,7 @@ def executor():
 
 def _verdict(executor, parts):
   found = environments.submit(
-    executor, hostile.code(**parts), hostile.MESSAGE, 9
+    executor, hostile.code(**parts), hostile.MESSAGE, 9, seed=1
   ).result()
   if isinstance(found, validation.Rejection):
     return found.reason
@@ -69,13 +69,13 @@ def test_what_does_the_same_has_the_same_behavior(executor):
   )
   drawn = [
     instance_of(
-      tuple, environments.submit(executor, code, message, count).result()
+      tuple, environments.submit(executor, code, message, *drawn).result()
     )
-    for code, message, count in (
-      (hostile.code(), "a", 12),
-      (renamed, "b", 8),
-      (other, "c", 20),
-      (smaller, "a", 12),
+    for code, message, *drawn in (
+      (hostile.code(), "a", 12, 0),
+      (renamed, "b", 8, 1),
+      (other, "c", 20, 0),
+      (smaller, "a", 12, 0),
     )
   ]
   assert [len(instances) for instances in drawn] == [12, 8, 20, 12]
@@ -128,10 +128,32 @@ def test_self_play_can_start_from_each_of_its_seeds(executor):
   tasks = [instance_of(EnvironmentTask, row.task) for row in rows]
   assert len(tasks) == 10
   pending = [
-    environments.submit(executor, task.code, task.message, 9) for task in tasks
+    environments.submit(executor, task.code, task.message, 9, 0)
+    for task in tasks
   ]
   found = [instance_of(tuple, future.result()) for future in pending]
   assert len({instances[0].environment.behavior for instances in found}) == 10
+
+
+def test_each_seed_draws_new_instances(executor):
+  code = hostile.code()
+  drawn = [
+    instance_of(tuple, environments.submit(executor, code, "", 9, s).result())
+    for s in (0, 0, 1)
+  ]
+  values = [{one.value for one in instances} for instances in drawn]
+  assert values[0] == values[1]
+  assert not values[0] & values[2]
+
+
+def test_what_guessing_reaches():
+  task = environments.EnvironmentTask("", "", "")
+  answers = ["3", "1", "3", "0"]
+  drawn = [
+    environments.Instance(task, str(i), a) for i, a in enumerate(answers)
+  ]
+  assert environments.guessing_rate(drawn) == pytest.approx(1 / 3)
+  assert environments.guessing_rate(drawn[1:]) == 0
 
 
 def test_a_failing_seed_draws_nothing(executor):
