@@ -113,16 +113,14 @@ def feedback(
 
   Args:
     outcome: the outcome of grading.
-    is_formatted: whether the response has the required format.
+    is_formatted: whether the response has the format that its reward requires.
     said: what grading showed about a response that is not correct; "" if it
       showed only the outcome.
   """
   text = _FEEDBACK.get(outcome, "")
-  if not text:
-    return ""
-  text = said or text
+  text = text and (said or text)
   if not is_formatted:
-    return f"The response does not have the required format. {text}"
+    return f"The response does not have the required format. {text}".strip()
   return text
 
 

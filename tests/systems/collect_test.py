@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from azr_jax import types
+from azr_jax.grading.outcome import Outcome
 from azr_jax.systems import collect
 
 
@@ -34,6 +35,25 @@ def test_only_graded_responses_are_correct(correct, expected):
   found = collect.solve_metrics(given, "own/solve", group_size=2)
   assert found.get("correct/own/solve/any") == expected
   assert ("correct/own/solve/mean" in found) == (expected is not None)
+
+
+@pytest.mark.parametrize(
+  ("outcome", "is_formatted", "said", "expected"),
+  [
+    (Outcome.CORRECT, True, "", ""),
+    (Outcome.CORRECT, False, "", "does not have the required format."),
+    (Outcome.INCORRECT, True, "It gives 3.", "It gives 3."),
+    (Outcome.INCORRECT, False, "It gives 3.", "required format. It gives 3."),
+    (Outcome.INCORRECT, True, "", "The final answer is wrong"),
+    (Outcome.LOST, True, "It gives 3.", ""),
+  ],
+)
+def test_a_teacher_reads_why_a_response_loses(
+  outcome, is_formatted, said, expected
+):
+  found = collect.feedback(outcome, is_formatted, said)
+  assert expected in found
+  assert bool(found) == bool(expected)
 
 
 def test_groups_equal_up_to_rounding_are_counted_as_equal():

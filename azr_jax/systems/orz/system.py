@@ -292,7 +292,7 @@ def _trajectory(
       "formatted": float(is_formatted),
     },
     repetition_onset=text_metrics.repetition_onset(completion.token_ids),
-    feedback=collect.feedback(outcome, is_formatted, said),
+    feedback=collect.feedback(outcome, is_formatted or bool(outcome), said),
     reference=prompt.task.answer,
   )
 

@@ -72,6 +72,15 @@ def test_a_proposal_without_grades_gets_the_mean_of_the_others(context):
   assert found == pytest.approx([0.5, 0.5])
 
 
+def test_a_proposal_that_cannot_be_shown_gets_the_worst_grades(context):
+  guiding = {"weight": 1.0, "goal": 3000 * "long "}
+  policy = Guided()
+  found, metrics = _rewards(context, policy, guide=guiding)
+  assert not policy.by_call[AZRCall.GUIDE]
+  assert found == [0.0, 0.0]
+  assert metrics["guide/azr/deduction/unread_fraction"] == 0.0
+
+
 def test_only_valid_proposals_are_graded_and_nothing_else_changes(context):
   class Wrong(Guided):
     """Its second proposal after two seeds does not run."""

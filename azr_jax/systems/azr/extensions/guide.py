@@ -9,7 +9,8 @@ clean and natural it is. With g the mean grade divided by 4, and w
   r (1 - w + w g).
 
 A response without two grades counts as the mean g of the step's others, as in
-the published code, or as 1 if there are none. The guide is not trained.
+the published code, or as 1 if there are none. A proposal that is too long to be
+shown has g = 0. The guide is not trained.
 
 SGS grades relevance to a target problem that the solver cannot solve yet, and
 cleanness by redundancy and complexity. Self-play without data has no target
@@ -70,8 +71,8 @@ which a solver should learn {goal}.
 {fenced}
 
 Two grades from 0 to {MAX_GRADE}:
-1. Relevance: does solving it practise that? 0: not at all.
-2. Cleanness: is it short, natural and to the point? 0: contrived, with parts \
+- Relevance: does solving it practise that? 0: not at all.
+- Cleanness: is it short, natural and to the point? 0: contrived, with parts \
 that only make it longer or harder.
 
 Answer with both numbers, like this: <answer>3 2</answer>""",
@@ -82,7 +83,7 @@ Answer with both numbers, like this: <answer>3 2</answer>""",
 async def grade(
   policy: Policy, proposal: Proposal, index: int, goal: str
 ) -> None:
-  """Sets `guide_grade` of a valid proposal, unless the prompt does not fit.
+  """Sets `guide_grade` of a valid proposal; 0 if the prompt does not fit.
 
   Args:
     policy: the model, in its role as guide.
@@ -94,6 +95,7 @@ async def grade(
     return
   prompt = policy.prompt(prompt_text(proposal, goal))
   if not policy.fits(prompt):
+    proposal.guide_grade = 0.0
     return
   [(_, _, completion)] = [
     one
