@@ -9,8 +9,8 @@ def style(completion: str) -> str:
 
 
 def form(completion: str, terms: int) -> float:
-  """Returns 1 if the thinking has all steps of the sum, right or wrong."""
-  return float(_steps(completion) >= terms - 1)
+  """Returns 1 for all steps of the sum and a box, right or wrong."""
+  return float(_steps(completion) >= terms - 1 and "\\boxed{" in completion)
 
 
 def first_number(question: str) -> str:

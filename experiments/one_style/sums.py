@@ -1,18 +1,21 @@
-"""Writes the sums of the experiment: `sums.jsonl` beside this file.
+"""Writes the sums of `one_style` and of `elicitation`, in their folders.
 
-`python experiments/one_style/sums.py` needs the extra `gym`. Sums of six terms
-are nowhere in it, nor in the start's data, which has three and four.
+`python -m experiments.one_style.sums` needs the extra `gym`. Sums of six terms
+are nowhere in it, nor in the start's data, which has three and four. Those of
+`elicitation` have two digits like the scored ones, of which it has none.
 """
 
 import json
 import pathlib
+from collections.abc import Container, Iterable
 
 from azr_jax.tasks.mathematics import prompts, sources
 
-_TERMS = (3, 4, 5)
 _PER_LENGTH = 1200
 # The start's data have seed 0, and the scored sums 9.
 _SEED = 1
+_SCORED_SEED = 9
+_SCORED = 1000
 
 
 def style(completion: str) -> str:
@@ -23,17 +26,38 @@ def style(completion: str) -> str:
   )
 
 
-def main() -> None:
-  """Writes as many sums of each length."""
+def _write(
+  folder: str,
+  lengths: Iterable[int],
+  digits: str,
+  left_out: Container[str] = (),
+) -> None:
+  """Writes as many sums of each length, without the questions left out."""
   rows = []
-  for terms in _TERMS:
-    spec = f"gym:chain_sum(min_terms={terms}, max_terms={terms}, max_digits=2)"
+  for terms in lengths:
+    spec = f"gym:chain_sum(min_terms={terms}, max_terms={terms}, {digits})"
     for problem in sources.read(spec, _PER_LENGTH, _SEED):
-      prompt = prompts.solve_prompt(problem.question, "compact")
-      rows.append({"prompt": prompt, "answer": problem.answer, "terms": terms})
+      if problem.question not in left_out:
+        prompt = prompts.solve_prompt(problem.question, "compact")
+        rows.append(
+          {"prompt": prompt, "answer": problem.answer, "terms": terms}
+        )
   text = "".join(json.dumps(row) + "\n" for row in rows)
-  path = pathlib.Path(__file__).with_name("sums.jsonl")
+  path = pathlib.Path(__file__).parents[1] / folder / "sums.jsonl"
   path.write_text(text, "utf-8")
+
+
+def main() -> None:
+  """Writes both files."""
+  two_digits = "min_digits=2, max_digits=2"
+  scored = f"gym:chain_sum(min_terms=3, max_terms=4, {two_digits})"
+  _write("one_style", (3, 4, 5), "max_digits=2")
+  _write(
+    "elicitation",
+    (3, 4),
+    two_digits,
+    {one.question for one in sources.read(scored, _SCORED, _SCORED_SEED)},
+  )
 
 
 if __name__ == "__main__":
