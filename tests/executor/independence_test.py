@@ -83,6 +83,13 @@ def f(x: Optional[List[int]], y: typing.Set = ()) -> Dict[str, Node]:
   found: List[Optional[Node]] = []
   return found
 """,
+  "random": """
+import random
+from random import Random
+def f(x):
+  rng = random.Random(x)
+  return rng.sample(range(9), 3), Random(1).choice("ab")
+""",
   "type": "def f(x):\n  return type(x).__name__ if type(x) == int else 0",
   "generator": "def f(x):\n  def g(): yield x\n  return next(g()), list(g())",
   "exceptions": """
@@ -94,6 +101,10 @@ def f(x):
 """,
 }
 ALONE = {
+  "random_state": "import random\ndef f(x):\n  return random.randrange(x)",
+  "random_seed": "import random\nrandom.seed(3)\n" + RUN,
+  "random_class": "import random\nrandom.Random.count = 1\n" + RUN,
+  "random_base": "import random\nclass A(random.Random): pass\n" + RUN,
   "match": MATCH,
   "built_class": 'T = type("T", (), {})\n' + RUN,
   "type_passed_on": "def f(x):\n  return list(map(type, [x]))",

@@ -71,6 +71,7 @@ _LIBRARY = {
     for name in operator.__all__
     if name not in ("attrgetter", "methodcaller")
   },
+  "random": _kinds(_CALLED, "Random"),
   "re": _kinds(
     _CALLED,
     "compile escape findall finditer fullmatch match search split sub subn",
