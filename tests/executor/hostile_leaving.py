@@ -177,6 +177,25 @@ BETWEEN_INPUTS = {
     "builtins.calls = vars(builtins).get('calls', 0) + 1",
     "builtins.calls",
   ),
+  "type_kept_by_a_comparison": _counts(
+    "from collections import Counter\nclass Keeper:\n"
+    "  def __eq__(self, other):\n    self.kept = other\n    return True\n"
+    "keeper = Keeper()",
+    "type(Counter()) == keeper; keeper.kept.n = Counter().n + 1 "
+    "if hasattr(keeper.kept, 'n') else 1",
+    "keeper.kept.n",
+  ),
+  "name_of_a_type": gives(
+    "from collections import Counter\ndef f(x):\n"
+    "  type(Counter()).__name__ += 'a'\n  return type(Counter()).__name__",
+    *("'Countera'", "'Countera'"),
+    inputs=("1", "2"),
+  ),
+  "one_name_for_two_modules": _counts(
+    "import re as m\ndef g():\n  import operator as m",
+    "m.sub.n = m.sub.n + 1 if hasattr(m.sub, 'n') else 1",
+    "m.sub.n",
+  ),
   "attribute_by_a_built_name": _counts(
     "import itertools",
     "d = __builtins__['var' + 's'](itertools); d['n'] = d.get('n', 0) + 1",

@@ -90,7 +90,12 @@ def f(x):
   rng = random.Random(x)
   return rng.sample(range(9), 3), Random(1).choice("ab")
 """,
-  "type": "def f(x):\n  return type(x).__name__ if type(x) == int else 0",
+  "type": """
+class A: pass
+def f(x):
+  if type(x) in (int, str) or type(x) is A or type(x) != type(None):
+    return type(x).__name__
+""",
   "generator": "def f(x):\n  def g(): yield x\n  return next(g()), list(g())",
   "exceptions": """
 class Bad(ValueError): pass
@@ -109,6 +114,13 @@ ALONE = {
   "built_class": 'T = type("T", (), {})\n' + RUN,
   "type_passed_on": "def f(x):\n  return list(map(type, [x]))",
   "type_of_type": "def f(x):\n  return type(type(x))('A', (), {}) == x",
+  "type_given_away": "def f(x):\n  return type(x) == x",
+  "type_given_to_a_container": "def f(x):\n  return type(x) in x",
+  "type_given_in_a_list": "def f(x):\n  return [type(x)] == [x]",
+  "type_given_to_a_decorated_class": (
+    "@g\nclass A: pass\ndef f(x):\n  return type(x) == A"
+  ),
+  "type_renamed": "def f(x):\n  type(x).__name__ += 'a'",
   "metaclass": "class A(metaclass=x): pass\n" + RUN,
   "getattr": "def f(x):\n  return getattr(x, 'real')",
   "vars": "def f(x):\n  return vars(x)",
@@ -140,6 +152,10 @@ ALONE = {
   + RUN,
   "class_passed_on": "from collections import Counter\nC = Counter\n" + RUN,
   "function_passed_on": "from heapq import merge\nm = [merge]\n" + RUN,
+  "two_modules": (
+    "import re as m\ndef g():\n  import operator as m\nm.sub.n = 1\n" + RUN
+  ),
+  "warned_once": "def f(x):\n  return x._randbelow_without_getrandbits(1)",
   "two_ways": (
     "from collections import deque as C, Counter as C\nC.n = 1\n" + RUN
   ),

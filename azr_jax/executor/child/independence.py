@@ -24,6 +24,7 @@ depends on earlier allocations in the process.
 import ast
 import builtins
 import cmath
+import functools
 import itertools
 import math
 import operator
@@ -32,6 +33,7 @@ import statistics
 import string
 from collections.abc import Iterable, Iterator
 from types import ModuleType
+from typing import TypeGuard
 
 # How a name may be used.
 _ANY, _CALLED, _DECORATOR, _ANNOTATION = range(4)
@@ -130,9 +132,12 @@ _SPECIAL = frozenset(
 )
 # Attributes of generators, coroutines, frames, tracebacks and code.
 _PREFIXES = ("ag_", "co_", "cr_", "f_", "gi_", "tb_")
-# `format` reads attributes by name, `mro` returns classes, and the others
-# reveal whether a regular expression was in the cache.
-_ATTRIBUTES = frozenset("format format_map mro pattern re".split())
+# `format` reads attributes by name, `mro` returns classes, `pattern` and `re`
+# reveal whether a regular expression was in the cache, and the last one warns
+# once in a process.
+_ATTRIBUTES = frozenset(
+  "format format_map mro pattern re _randbelow_without_getrandbits".split()
+)
 _REFUSED_NODES = (
   ast.AsyncFor,
   ast.AsyncFunctionDef,
@@ -225,7 +230,9 @@ class _Checker:
       for alias in node.names:
         if alias.name not in _LIBRARY:
           return False
-        self._modules[alias.asname or alias.name] = alias.name
+        name = alias.asname or alias.name
+        if self._modules.setdefault(name, alias.name) != alias.name:
+          return False
       return True
     kinds = {} if node.level else _LIBRARY.get(node.module or "", {})
     for alias in node.names:
@@ -294,20 +301,30 @@ class _Checker:
     )
 
   def _asks_for_type(self, node: ast.Name) -> bool:
-    """Returns whether `type` is in `type(x) == ...` or `type(x).__name__`."""
+    """Returns whether `type` is in `type(x) == int` or `type(x).__name__`.
+
+    A type may only be compared with types. Any other object could keep it:
+    `type(x) == y` calls `y.__eq__`, and `type(x) in y` calls `y.__contains__`.
+    """
     call = self._parents[node]
-    if not isinstance(call, ast.Call) or call.func is not node:
+    if not _is_call_of_type(call) or call.func is not node:
       return False
     user = self._parents[call]
-    return (
-      len(call.args) == 1
-      and not call.keywords
-      and not isinstance(call.args[0], ast.Starred)
-      and (
-        isinstance(user, ast.Compare)
-        or (isinstance(user, ast.Attribute) and user.attr == "__name__")
-      )
+    while isinstance(user, ast.Tuple | ast.List | ast.Set):
+      user = self._parents[user]
+    if isinstance(user, ast.Attribute):
+      return user.attr == "__name__" and isinstance(user.ctx, ast.Load)
+    return isinstance(user, ast.Compare) and all(
+      map(self._is_type, (user.left, *user.comparators))
     )
+
+  def _is_type(self, node: ast.expr) -> bool:
+    """Returns whether an expression is a type, or a display of types."""
+    if isinstance(node, ast.Tuple | ast.List | ast.Set):
+      return all(map(self._is_type, node.elts))
+    if isinstance(node, ast.Name):
+      return node.id in self._types
+    return _is_call_of_type(node)
 
   def _is_annotation(self, node: ast.AST) -> bool:
     """Returns whether a name of `typing` is in an annotation of plain names.
@@ -343,24 +360,37 @@ class _Checker:
         not isinstance(part, ast.Name)
         or part.id in self._names
         or part.id in self._modules
-        or part.id in self._types()
+        or part.id in self._types
       )
       for part in ast.walk(annotation)
     )
 
+  @functools.cached_property
   def _types(self) -> set[str]:
-    """Returns builtins and class names that nothing else binds."""
+    """Builtins and undecorated classes whose names nothing else binds."""
     classes: set[str] = set()
     others: set[str] = set()
     for node in self._nodes:
       if isinstance(node, ast.ClassDef):
-        classes.add(node.name)
+        (others if node.decorator_list else classes).add(node.name)
       elif isinstance(node, ast.Name):
         if not isinstance(node.ctx, ast.Load):
           others.add(node.id)
       else:
         others.update(_identifiers(node))
     return (classes | _BUILTINS) - others
+
+
+def _is_call_of_type(node: ast.AST) -> TypeGuard[ast.Call]:
+  """Returns whether an expression is `type(x)` with one argument."""
+  return (
+    isinstance(node, ast.Call)
+    and isinstance(node.func, ast.Name)
+    and node.func.id == "type"
+    and len(node.args) == 1
+    and not node.keywords
+    and not isinstance(node.args[0], ast.Starred)
+  )
 
 
 def _identifiers(node: ast.AST) -> Iterator[str]:

@@ -25,6 +25,7 @@ import builtins
 import decimal
 import gc
 import os
+import re
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -176,6 +177,7 @@ def _reset() -> None:
   """Resets the process state that a call may have changed."""
   decimal.setcontext(decimal.Context())
   sys.setrecursionlimit(_RECURSION_LIMIT)
+  re.purge()  # Compiling a pattern takes a deeper stack than finding it.
 
 
 def define(code: types.CodeType) -> dict[str, Any]:
