@@ -2,7 +2,7 @@
 
 `python -m experiments.one_style.sums` needs the extra `gym`. Sums of six terms
 are nowhere in it, nor in the start's data, which has three and four. Those of
-`elicitation` have two digits like the scored ones, of which it has none.
+`elicitation` have two digits like the scored ones, and leave those out.
 """
 
 import json

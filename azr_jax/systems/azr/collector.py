@@ -124,7 +124,9 @@ class EpisodeCollector:
     if not self._learnability_samples or not proposal.earns_reward:
       return
     assert proposal.task is not None
+    guessed = 0.0
     if proposal.instances:
+      guessed = environments.guessing_rate(proposal.instances)
       # Every rollout gets an instance of its own, and a key of its own.
       fresh = proposal.instances[: self._learnability_samples]
       episode.rollouts = await solver.solve_each(
@@ -143,11 +145,6 @@ class EpisodeCollector:
       episode.rollouts = await self._sample(
         AZRCall.LEARN, episode, proposal.task, self._learnability_samples
       )
-    guessed = (
-      environments.guessing_rate(proposal.instances)
-      if proposal.instances
-      else 0.0
-    )
     proposal.solved = Solved.of(
       [rollout.outcome for rollout in episode.rollouts], guessed
     )

@@ -71,6 +71,7 @@ class Proposal:
     solved: the outcome of the learnability rollouts, if any.
     guide_grade: the guide's mean grade from 0 to 1 (`extensions/guide.py`).
       None without one.
+    is_unshown: whether the proposal is too long for the guide's prompt.
     duplicate: whether the buffer has a task that differs only in names or
       layout.
     program_metrics: metrics of the program (`program_metrics.py`).
@@ -85,6 +86,7 @@ class Proposal:
   instances: tuple[Instance, ...] = ()
   solved: rewards.Solved | None = None
   guide_grade: float | None = None
+  is_unshown: bool = False
   duplicate: bool = False
   program_metrics: dict[str, float] = dataclasses.field(default_factory=dict)
   detail: str = ""
@@ -270,7 +272,7 @@ class Proposer:
     prompt_number: int,
     task_type: str,
     prompt: types.Prompt,
-    instance_seed: int = 0,
+    instance_seed: int,
   ) -> Proposal:
     """Samples a proposal and validates it.
 
@@ -314,7 +316,7 @@ class Proposer:
   ) -> list[Proposal]:
     """Samples and validates one proposal per (task type, prompt), in order."""
     return await policy.gather(
-      self.propose(policy, jobs, number, task_type, prompt)
+      self.propose(policy, jobs, number, task_type, prompt, instance_seed=0)
       for number, (task_type, prompt) in enumerate(typed_prompts)
     )
 

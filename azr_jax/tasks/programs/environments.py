@@ -24,8 +24,8 @@ environment is rejected with one of these reasons:
   for half of the instances to a guess such as None, 0, [] or the instance |
 
 EvoEnv also asks the model to review its environment. Here nobody checks that a
-message describes its task. If it does not, the task can only be guessed, and
-solve rates that guessing reaches earn nothing (`guessing_rate`).
+message describes its task. If it does not, the task can only be guessed, so
+solve rates no higher than guessing's count as 0 (`guessing_rate`).
 
 Paper: EvoEnv (arXiv 2605.14392). It leaves the numbers above open.
 """
@@ -61,7 +61,8 @@ GENERATE, SOLVE, SCORE = FUNCTIONS = ("generate", "solve", "score")
 FORBIDDEN = tuple(name for name in FORBIDDEN_MODULES if name != "random")
 # Largest share of instances that repeat another.
 _MAX_REPEATED = 0.25
-# Distinct instances that say what an environment does, and that are guessed at.
+# Distinct instances that say what an environment does, and that fixed guesses
+# are tried on.
 _COMPARED = 6
 # An answer that is right for this share of the instances can be guessed.
 _GUESSABLE = 0.5
@@ -83,8 +84,8 @@ def submit(
 ) -> ValidationFuture:
   """Starts validating a proposed environment.
 
-  Six instances have the same seeds in all proposals, so that environments that
-  do the same are found out. The others are new for each `seed`.
+  Six instances have the same seeds in all proposals, to detect duplicates. The
+  others are new for each `seed`.
 
   Args:
     executor: the executor that runs the program.
@@ -113,7 +114,7 @@ def submit(
   def scored(
     values: Sequence[str], answers: Sequence[str], new: Sequence[str]
   ) -> ValidationFuture:
-    if _most_common(answers) >= _GUESSABLE:
+    if _most_common(answers) >= _GUESSABLE * len(answers):
       return futures.done(Rejection("constant"))
     verdict = _submit_scores(executor, code, values, answers)
     environment = EnvironmentTask(code, message, _behavior(values, answers))
@@ -129,16 +130,16 @@ def submit(
 
 
 def guessing_rate(instances: Sequence[Instance]) -> float:
-  """Returns for how many of the others the most common answer is right.
+  """Returns the solve rate of always giving the most common answer.
 
-  It is 0 if all answers differ.
+  It is the fraction of the other instances that have this answer, so it is 0 if
+  all answers differ.
 
   Args:
     instances: two or more instances of an environment.
   """
-  count = len(instances)
-  most = _most_common([one.answer for one in instances]) * count
-  return (most - 1) / (count - 1)
+  most = _most_common([one.answer for one in instances])
+  return (most - 1) / (len(instances) - 1)
 
 
 def submit_instance(
@@ -340,7 +341,7 @@ def _score(text: str | None) -> float | None:
 
 
 def _seeds(prefix: str, count: int) -> list[str]:
-  """Returns seeds for `count` distinct instances, of which some may repeat.
+  """Returns seeds for `count` distinct instances, with spares for repeats.
 
   They are large and have no pattern.
   """
@@ -355,9 +356,9 @@ def _distinct(values: Iterable[str], count: int | None = None) -> _Texts:
   return tuple(dict.fromkeys(values))[:count]
 
 
-def _most_common(answers: Sequence[str]) -> float:
-  [(_, most)] = collections.Counter(answers).most_common(1)
-  return most / len(answers)
+def _most_common(answers: Sequence[str]) -> int:
+  """Returns how often the most common answer occurs."""
+  return max(collections.Counter(answers).values())
 
 
 def _behavior(values: Sequence[str], answers: Sequence[str]) -> str:

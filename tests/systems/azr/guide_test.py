@@ -78,7 +78,19 @@ def test_a_proposal_that_cannot_be_shown_gets_the_worst_grades(context):
   found, metrics = _rewards(context, policy, guide=guiding)
   assert not policy.by_call[AZRCall.GUIDE]
   assert found == [0.0, 0.0]
-  assert metrics["guide/azr/deduction/unread_fraction"] == 0.0
+  assert metrics["guide/azr/deduction/unread_fraction"] == 1.0
+
+
+def test_what_cannot_be_shown_changes_no_other_grade(context):
+  class Long(Guided):
+    """Its first proposal is too long for the guide, which reads no other."""
+
+    def fits(self, prompt):
+      is_guide = "Grade a proposed" in prompt.text
+      return super().fits(prompt) and not (is_guide and "x + 4" in prompt.text)
+
+  found, _ = _rewards(context, Long("good"), guide={"weight": 1.0})
+  assert sorted(found) == pytest.approx([0.0, 0.5])
 
 
 def test_only_valid_proposals_are_graded_and_nothing_else_changes(context):

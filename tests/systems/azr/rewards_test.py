@@ -88,6 +88,8 @@ def test_every_reward_of_the_proposer_has_its_values():
     # The minimum is at an end of p's range, never at an interior 1/2.
     ("uncertainty", Solved(3, 0, 5), 0.0),
     ("difficulty", Solved(0, 8), 1.0),
+    # As if it were never solved, which pays most.
+    ("difficulty", Solved(2, 6, guessed=0.25), 1.0),
   ],
 )
 def test_the_least_reward_of_undecided_rollouts(name, solved, want):

@@ -142,12 +142,12 @@ PROGRAMS = (
   ("infinite", "score", _score("return float('inf')")),
   ("complex", "score", _score("return complex(answer == max(instance))")),
   ("list", "score", _score("return [1]")),
-  # The calls of a program that could tell them apart have processes of their own.
   ("negative numbers too", "lenient", _score("return answer == max(instance) or answer < 0")),
   ("numbers that begin with 1", "lenient", _score("return answer == max(instance) or str(answer).startswith('1')")),
   ("long texts too", "lenient", _score("return isinstance(answer, str) and len(answer) > 9 or answer == max(instance)")),
   # Can only be guessed, so it is solved no more often than guessing does.
   ("unrelated to the message", ADMITTED, _solve("return 20 + sum(instance) * 7919 // 13 % 5") | _score("return answer == 20 + sum(instance) * 7919 // 13 % 5")),
+  # The calls of a program that could tell them apart have processes of their own.
   ("exits for None", "lenient", _score("import os\nif answer is None: os._exit(0)\nreturn isinstance(answer, int)")),
   ("counts answers", "lenient", _score("if answer is None: random.seen = 1\nreturn answer is not None and not hasattr(random, 'seen')")),
   ("any subset", "lenient", _score("return all(x in instance for x in answer)") | _solve("return instance[:2]")),

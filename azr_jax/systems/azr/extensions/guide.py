@@ -10,7 +10,7 @@ clean and natural it is. With g the mean grade divided by 4, and w
 
 A response without two grades counts as the mean g of the step's others, as in
 the published code, or as 1 if there are none. A proposal that is too long to be
-shown has g = 0. The guide is not trained.
+shown has g = 0, which does not count in the mean. The guide is not trained.
 
 SGS grades relevance to a target problem that the solver cannot solve yet, and
 cleanness by redundancy and complexity. Self-play without data has no target
@@ -83,7 +83,7 @@ Answer with both numbers, like this: <answer>3 2</answer>""",
 async def grade(
   policy: Policy, proposal: Proposal, index: int, goal: str
 ) -> None:
-  """Sets `guide_grade` of a valid proposal; 0 if the prompt does not fit.
+  """Sets `guide_grade` of a valid proposal, unless the prompt does not fit.
 
   Args:
     policy: the model, in its role as guide.
@@ -95,7 +95,7 @@ async def grade(
     return
   prompt = policy.prompt(prompt_text(proposal, goal))
   if not policy.fits(prompt):
-    proposal.guide_grade = 0.0
+    proposal.is_unshown = True
     return
   [(_, _, completion)] = [
     one
@@ -124,10 +124,11 @@ def factors(proposals: Sequence[Proposal], weight: float) -> list[float]:
   """
   known = [p.guide_grade for p in proposals if p.guide_grade is not None]
   mean = float(np.mean(known)) if known else 1.0
-  return [
-    1.0 - weight + weight * (mean if p.guide_grade is None else p.guide_grade)
+  grades = (
+    0.0 if p.is_unshown else mean if p.guide_grade is None else p.guide_grade
     for p in proposals
-  ]
+  )
+  return [1.0 - weight + weight * one for one in grades]
 
 
 def metrics(proposals: Sequence[Proposal], name: str) -> dict[str, float]:
