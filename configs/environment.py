@@ -34,6 +34,10 @@ def get_config(variant: str = DEFAULT) -> ml_collections.ConfigDict:
   c.rollout.extend_chunk = 64
   c.evaluation.temperature = 1.0
   c.optimizer.weight_decay = 0.0
+  # A solved episode has messages, too.
+  c.distill.feedback_text = (
+    "\n\nFeedback on an earlier attempt:\n{text}\n\nDo it right."
+  )
   if variant == "tiny":
     _tiny(c)
   elif variant == DEFAULT:

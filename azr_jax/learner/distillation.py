@@ -122,8 +122,8 @@ class DistillSettings(Settings):
     expert=True,
   )
   feedback_text: str = _template(
-    "\n\nFeedback on an earlier answer:\n{text}\n\nAnswer the question "
-    "correctly.",
+    "\n\nAn earlier answer was wrong. Feedback on it:\n{text}\n\nAnswer the "
+    "question correctly.",
     "what a teacher's prompt adds for feedback, with {text} in its place",
   )
   reference_text: str = _template(

@@ -278,7 +278,7 @@ def check_run(
 ) -> None:
   """Checks that a run was trained with a config.
 
-  Critic settings are compared only if the run has a critic.
+  Settings of a critic or a teacher are compared only if the run has one.
 
   Args:
     run: the run's folder.
@@ -296,8 +296,10 @@ def check_run(
   unread = (*run_folder.MUTABLE_KEYS, "prompts.digest")
   if found.get("learner.estimator") != GAE:
     unread += ("critic.",)
+  if not found.get("distill.weight"):
+    unread += ("distill.",)
   may_differ = {key for key in found if key.startswith(unread)}
-  may_differ -= {"train.steps"}
+  may_differ -= {"train.steps", "distill.weight"}
   for key in sorted((found.keys() - may_differ | named) & wanted.keys()):
     if (has := found.get(key)) != wanted[key]:
       raise ValueError(

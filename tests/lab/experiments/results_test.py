@@ -324,6 +324,15 @@ def test_a_run_of_other_values_or_an_unknown_metric_is_refused(finished):
   with pytest.raises(ValueError, match="gae_lambda=1.0: expected 0.5"):
     page.write(source, source, workdir)
   config["critic"]["gae_lambda"] = 0.5
+  # Without a teacher, the words around its text do not matter.
+  config["distill"]["feedback_text"] = "{text}"
+  path.write_text(json.dumps(config))
+  page.write(source, source, workdir)
+  config["distill"]["weight"] = 0.5
+  path.write_text(json.dumps(config))
+  with pytest.raises(ValueError, match=r"distill\.feedback_text"):
+    page.write(source, source, workdir)
+  config["distill"]["weight"] = 0.0
   path.write_text(json.dumps(config))
   misspelt = source / plan_file.FILE
   misspelt.write_text(PLAN.replace('metric = "x"', 'metric = "z"'))
