@@ -1,28 +1,23 @@
-"""Measures how well one step's gradient points to more right answers.
+"""Measures how well the gradient of one step points to more right answers.
 
   python -m experiments.elicitation.gradients --out=FILE.json MODEL...
 
-For each model (a start of the experiment, WORKDIR/prepared/start_20/model) it
-samples many batches as a training step does and computes the gradient of every
-variant on each. The true gradient is that of the expected number of right
-answers: the mean of the unbiased estimate (`rloo`, summed over tokens).
+For each model (WORKDIR/prepared/start_20/model) it samples batches as a step of
+the plan does and computes the gradient of every variant on each. The true
+gradient is that of the expected number of right answers; its unbiased estimate
+is RLOO with losses summed over tokens. `within` is the part of it that
+keeps the share of each style: an answer is compared only with answers of its
+style. `gradient_moments.py` defines the numbers.
 
-| number | meaning |
-| --- | --- |
-| alignment | cosine of a variant's expected gradient with the true one |
-| signal | norm of the expected gradient over the noise's in one batch |
-| progress | expected cosine of one batch's gradient with the true one, nearly
-  alignment x signal / sqrt(1 + signal^2) |
+With `--train_steps=T`, the model is first trained for T steps as the arm
+`right_20` is. Then further rows use batches that earlier policies sampled.
 
-Norms and inner products of expected gradients are means over pairs of different
-batches, which noise does not bias. Errors are jackknife errors over blocks of
-batches. With `--stale_after=T`, the model is first trained for T steps, and
-the last rows use batches that earlier policies sampled.
+Raw gradients are compared. A run also clips norms above 1, and Adam divides by
+the root of the second moments.
 """
 
 import collections
 import dataclasses
-import functools
 import itertools
 import json
 import math
@@ -40,7 +35,7 @@ from jax.flatten_util import ravel_pytree
 from azr_jax import types
 from azr_jax.cli import compilation_cache
 from azr_jax.configs import custom as custom_config
-from azr_jax.learner import update
+from azr_jax.learner import gap, update
 from azr_jax.learner.objective import Fixed
 from azr_jax.rollout import policy as policy_lib
 from azr_jax.systems.custom import controls, examples
@@ -48,24 +43,29 @@ from azr_jax.tasks.table.reading import Row
 from azr_jax.trainer import build, learner_parts
 from azr_jax.trainer import settings as train_settings
 from azr_jax.trainer.build import Experiment
-from experiments.elicitation import styles
+from experiments.elicitation import gradient_moments, styles
+from experiments.elicitation.gradient_moments import Moments
 
 _FOLDER = pathlib.Path(__file__).parent
-_BATCHES = flags.DEFINE_integer("batches", 192, "Batches for each model.")
-_BLOCKS = flags.DEFINE_integer("blocks", 8, "Blocks of the jackknife.")
-_STALE_AFTER = flags.DEFINE_integer(
-  "stale_after", 0, "Steps to train first; 0: no stale batches."
+_BATCHES = flags.DEFINE_integer("batches", 128, "Batches for each model.")
+_TRAIN_STEPS = flags.DEFINE_integer(
+  "train_steps", 0, "Steps to train first; 0 measures no old batches."
 )
 _OUT = flags.DEFINE_string("out", None, "The file of results.", required=True)
+_BLOCKS = 8
+# How many updates older than the model the sampler of a batch is.
+AGES = (1, 4, 16)
 
-# Names of rewards and the keys of `learner` of each variant.
-_TRUE = "true gradient"
-_SUM = {"aggregation": "sequence_sum"}
+_TRUE, _BASE = "true gradient", "grpo"
+_SUM, _MEAN = ({"aggregation": f"sequence_{name}"} for name in ("sum", "mean"))
+# Name of the reward and keys of `learner`. Batches have one total of tokens, so
+# grpo and rloo with token_mean only scale the gradients of sequence_sum.
 ON_POLICY: Mapping[str, tuple[str, Mapping[str, object]]] = {
   _TRUE: ("right", {"estimator": "rloo", **_SUM}),
-  "grpo, as trained": ("right", {}),
-  "grpo, sequence_sum": ("right", _SUM),
-  "rloo": ("right", {"estimator": "rloo"}),
+  "within": ("within", {"estimator": "reward", **_SUM}),
+  _BASE: ("right", {}),
+  "grpo, sequence_mean": ("right", _MEAN),
+  "rloo, sequence_mean": ("right", {"estimator": "rloo", **_MEAN}),
   "reinforce++": ("right", {"estimator": "reinforce++"}),
   "no baseline": ("right", {"estimator": "reward"}),
   "pass@4": ("right", {"estimator": "pass@k"}),
@@ -73,104 +73,45 @@ ON_POLICY: Mapping[str, tuple[str, Mapping[str, object]]] = {
   "majority": ("majority", {}),
   "random": ("coin", {}),
 }
-STALE: Mapping[str, Mapping[str, object]] = {
+_TO_SAMPLER = {"correction": "none", "ratio_to": "sampled"}
+# Keys of `learner` for batches of older policies, with GRPO but for the last.
+OLD: Mapping[str, Mapping[str, object]] = {
   "no correction": {"correction": "none"},
   "truncate": {"correction": "truncate"},
   "mask": {"correction": "mask"},
   "sequence_truncate": {"correction": "sequence_truncate"},
-  "clipped ratio to the sampler": {
-    "correction": "none",
-    "ratio_to": "sampled",
+  "clipped ratio to the sampler": _TO_SAMPLER,
+  "cispo": {**_TO_SAMPLER, "policy_loss": "cispo"},
+  "gspo": {**_TO_SAMPLER, "policy_loss": "gspo", **_MEAN},
+  "rloo, whole ratio of the sequence": {
+    "estimator": "rloo",
+    "policy_loss": "sequence_weighted",
+    **_SUM,
   },
-  "cispo": {
-    "correction": "none",
-    "ratio_to": "sampled",
-    "policy_loss": "cispo",
-  },
-  "gspo": {"correction": "none", "ratio_to": "sampled", "policy_loss": "gspo"},
 }
-_AGES = (1, 4, 16)
-
-Gradient = Callable[[types.Params, Sequence[types.Trajectory]], jax.Array]
 
 
-@dataclasses.dataclass
-class Moments:
-  """Sums over the batches of a block, for one variant.
+@dataclasses.dataclass(frozen=True)
+class Variant:
+  """A way to compute the gradient of a batch.
 
   Attributes:
-    count: number of batches.
-    total: sum of the gradients, one value per parameter.
-    squares: sum of the squared norms.
-    crosses: sum of the inner products with the true estimate of the same batch;
-      0 if that is of other batches.
+    reward: name of the reward.
+    gradient: (parameters, trajectories) -> the direction of ascent
+      [parameters], and metrics.
   """
 
-  count: int = 0
-  total: jax.Array | float = 0.0
-  squares: float = 0.0
-  crosses: float = 0.0
-
-  def add(self, gradient: jax.Array, true: jax.Array | None) -> None:
-    """Adds the gradient of a batch."""
-    self.count += 1
-    self.total = self.total + gradient
-    self.squares += float(jnp.vdot(gradient, gradient))
-    if true is not None:
-      self.crosses += float(jnp.vdot(gradient, true))
+  reward: str
+  gradient: Callable[..., tuple[jax.Array, dict[str, float]]]
 
 
-def numbers(
-  own: Sequence[Moments], true: Sequence[Moments], shared: bool
-) -> dict[str, float]:
-  """Returns alignment, signal and progress from the blocks of a variant.
+def make_experiment(model: str, changes: Mapping[str, object]) -> Experiment:
+  """Returns the parts of a run of the plan.
 
   Args:
-    own: the variant's blocks.
-    true: the blocks of the true gradient.
-    shared: whether both are of the same batches.
+    model: the model's folder.
+    changes: other keys of `learner`.
   """
-  n, m = (sum(block.count for block in one) for one in (own, true))
-  mean = functools.reduce(jnp.add, [block.total for block in own])
-  aim = functools.reduce(jnp.add, [block.total for block in true])
-  squares = sum(block.squares for block in own)
-  norm2 = (float(jnp.vdot(mean, mean)) - squares) / (n * (n - 1))
-  noise2 = (squares - float(jnp.vdot(mean, mean)) / n) / (n - 1)
-  aim_squares = sum(block.squares for block in true)
-  aim2 = (float(jnp.vdot(aim, aim)) - aim_squares) / (m * (m - 1))
-  inner = float(jnp.vdot(mean, aim))
-  crosses = sum(block.crosses for block in own)
-  inner = (inner - crosses) / (n * (n - 1)) if shared else inner / (n * m)
-  norm, aim_norm = (math.sqrt(max(x, 1e-30)) for x in (norm2, aim2))
-  return {
-    "alignment": inner / (norm * aim_norm),
-    "signal": norm / math.sqrt(noise2),
-    "progress": inner / (aim_norm * math.sqrt(max(norm2, 0.0) + noise2)),
-  }
-
-
-def with_errors(
-  own: Sequence[Moments], true: Sequence[Moments], shared: bool
-) -> dict[str, float]:
-  """Returns `numbers`, each with its jackknife error."""
-  found = numbers(own, true, shared)
-  parts = [
-    numbers(_without(own, i), _without(true, i), shared)
-    for i in range(len(own))
-  ]
-  for name in list(found):
-    values = np.array([part[name] for part in parts])
-    spread = np.mean((values - values.mean()) ** 2) * (len(values) - 1)
-    found[f"{name}_error"] = float(np.sqrt(spread))
-  return found
-
-
-def _without(blocks: Sequence[Moments], index: int) -> list[Moments]:
-  return [block for i, block in enumerate(blocks) if i != index]
-
-
-def _experiment(model: str, changes: Mapping[str, object]) -> Experiment:
-  """Returns the parts of a run of the plan, with other keys of `learner`."""
   plan = tomllib.loads((_FOLDER / "experiment.toml").read_text("utf-8"))
   c = custom_config.get_config("tiny")
   with c.ignore_type():
@@ -180,30 +121,34 @@ def _experiment(model: str, changes: Mapping[str, object]) -> Experiment:
   return build.build(train_settings.read_train(c))
 
 
-def _gradient(experiment: Experiment) -> Gradient:
-  """Returns the gradient of a batch's loss, as one array [parameters]."""
+def make_variant(reward: str, experiment: Experiment) -> Variant:
+  """Returns the gradient that a run of the experiment would compute."""
+  settings, batching = experiment.settings.shared, experiment.batching
   loss = learner_parts.build_policy_loss(
-    experiment.settings.shared, experiment.model, experiment.mesh
+    settings, experiment.model, experiment.mesh
   )
-  batching = experiment.batching
 
   @jax.jit
-  def compute(params: types.Params, batch: types.Batch) -> jax.Array:
+  def compute(
+    params: types.Params, batch: types.Batch
+  ) -> tuple[jax.Array, types.Metrics]:
     stop = update.nonempty_micro_batches(batch)
-    _, _, grads = update.accumulate(loss, params, batch, Fixed(), 0, stop)
-    return -ravel_pytree(grads)[0]
+    _, sums, grads = update.accumulate(loss, params, batch, Fixed(), 0, stop)
+    distance = sums[gap.MEAN] / jnp.sum(batch.loss_mask)
+    return -ravel_pytree(grads)[0], {gap.MEAN: distance}
 
   def gradient(
     params: types.Params, trajectories: Sequence[types.Trajectory]
-  ) -> jax.Array:
+  ) -> tuple[jax.Array, dict[str, float]]:
     values = batching.estimate_advantages(trajectories)
     batch = batching.pack(trajectories, values, 0)
-    return compute(params, update.place(batch, experiment.mesh))
+    found, metrics = compute(params, update.place(batch, experiment.mesh))
+    return found, {name: float(value) for name, value in metrics.items()}
 
-  return gradient
+  return Variant(reward, gradient)
 
 
-class Rewarded:
+class Sums:
   """Samples batches of the plan's sums and grades them by every reward."""
 
   def __init__(self, experiment: Experiment):
@@ -216,7 +161,7 @@ class Rewarded:
   def sample(
     self, params: types.Params, seed: int, steps: int
   ) -> Iterator[dict[str, list[types.Trajectory]]]:
-    """Yields the trajectories of each step by the name of their reward."""
+    """Yields the trajectories of each step, by the name of their reward."""
     rng = np.random.default_rng(seed)
     experiment, size = self._experiment, self._settings.prompts
     key = experiment.interactive_key(seed, is_chosen=True)
@@ -225,12 +170,12 @@ class Rewarded:
     ) as policy:
       for _ in range(steps):
         chosen = rng.choice(len(self._rows), size, replace=False)
-        rows = [self._rows[index] for index in chosen]
-        yield self._graded(policy, rows)
+        yield self._graded(policy, [self._rows[index] for index in chosen])
 
   def _graded(
     self, policy: policy_lib.Policy, rows: Sequence[Mapping[str, object]]
   ) -> dict[str, list[types.Trajectory]]:
+    """Returns trajectories of the answers to some rows."""
     tokenizer = self._experiment.source.tokenizer
     prompts = []
     for row in rows:
@@ -238,7 +183,9 @@ class Rewarded:
       prompts.append(
         types.Prompt(text, tuple(tokenizer.encode_prompt(text)), row)
       )
-    groups = collections.defaultdict(dict)
+    groups: dict[int, dict[int, types.Completion]] = collections.defaultdict(
+      dict
+    )
     for index, number, completion in policy.sample(
       prompts, self._settings.group_size
     ):
@@ -246,7 +193,8 @@ class Rewarded:
     found = collections.defaultdict(list)
     for index, prompt in enumerate(prompts):
       completions = [groups[index][i] for i in sorted(groups[index])]
-      for name, rewards in _rewards(rows[index], completions).items():
+      texts = [one.text for one in completions]
+      for name, rewards in rewards_of(rows[index], texts).items():
         found[name] += [
           types.Trajectory(prompt, one, reward, index)
           for one, reward in zip(completions, rewards, strict=True)
@@ -254,121 +202,129 @@ class Rewarded:
     return found
 
 
-def _rewards(
-  row: Mapping[str, object], completions: Sequence[types.Completion]
+def rewards_of(
+  row: Mapping[str, object], texts: Sequence[str]
 ) -> dict[str, list[float]]:
-  texts = [one.text for one in completions]
+  """Returns the rewards of the answers to a sum, by name."""
+  answer, terms = str(row["answer"]), int(str(row["terms"]))
+  right = [examples.is_right(text, answer)["reward"] for text in texts]
   return {
-    "right": [
-      examples.is_right(text, str(row["answer"]))["reward"] for text in texts
-    ],
-    "form": [styles.form(text, int(row["terms"])) for text in texts],
+    "right": right,
+    "within": above_style(right, [styles.style(text) for text in texts]),
+    "form": [styles.form(text, terms) for text in texts],
     "majority": controls.majority(texts),
     "coin": controls.coin([str(row["prompt"])] * len(texts), texts),
   }
 
 
+def above_style(rewards: Sequence[float], kinds: Sequence[str]) -> list[float]:
+  """Returns each reward minus the mean of the others of its style.
+
+  0 for the only answer of a style.
+  """
+  found = []
+  for index, (reward, kind) in enumerate(zip(rewards, kinds, strict=True)):
+    others = [
+      other
+      for place, (other, its) in enumerate(zip(rewards, kinds, strict=True))
+      if its == kind and place != index
+    ]
+    found.append(reward - sum(others) / len(others) if others else 0.0)
+  return found
+
+
 def _measure(
   batches: Iterator[Mapping[str, Sequence[types.Trajectory]]],
-  gradients: Mapping[str, tuple[str, Gradient]],
+  variants: Mapping[str, Variant],
   params: types.Params,
-  per_block: int,
 ) -> dict[str, list[Moments]]:
-  """Returns the blocks of each variant over all batches.
-
-  Args:
-    batches: the trajectories of each batch by reward.
-    gradients: the reward and the gradient of each variant; the first one is the
-      true gradient, if it is among them.
-    params: the parameters at which gradients are taken.
-    per_block: the batches of a block.
-  """
-  found: dict[str, list[Moments]] = {name: [] for name in gradients}
+  """Returns the blocks of each variant over all batches."""
+  per_block = _BATCHES.value // _BLOCKS
+  found: dict[str, list[Moments]] = {name: [] for name in variants}
   for number, batch in enumerate(batches):
     true = None
-    for name, (reward, gradient) in gradients.items():
+    for name, variant in variants.items():
       if number % per_block == 0:
         found[name].append(Moments())
-      vector = gradient(params, batch[reward])
+      vector, metrics = variant.gradient(params, batch[variant.reward])
       true = vector if name == _TRUE else true
-      found[name][-1].add(vector, true)
+      found[name][-1].add(vector, true, metrics)
     if number % per_block == per_block - 1:
-      _say(f"{number + 1} batches")
+      sys.stderr.write(f"{number + 1} of {_BATCHES.value} batches\n")
   return found
 
 
 def _train(
-  experiment: Experiment, rewarded: Rewarded, steps: int
+  experiment: Experiment, sums: Sums, steps: int
 ) -> Iterator[types.Params]:
   """Yields copies of the parameters before and after each of some steps."""
   state = experiment.learner.init(experiment.load_trained())
   for step in range(1, steps + 1):
     yield jax.tree.map(jnp.copy, state.params)
-    [batch] = rewarded.sample(state.params, 10_000 + step, 1)
-    trained = batch["right"]
-    values = experiment.batching.estimate_advantages(trained)
-    packed = experiment.batching.pack(trained, values, step)
+    [batch] = sums.sample(state.params, 10_000 + step, 1)
+    values = experiment.batching.estimate_advantages(batch["right"])
+    packed = experiment.batching.pack(batch["right"], values, step)
     state, _ = experiment.learner.update(
       state, update.place(packed, experiment.mesh), Fixed()
     )
   yield jax.tree.map(jnp.copy, state.params)
 
 
-def _say(text: str) -> None:
-  sys.stderr.write(f"{text}\n")
-  sys.stderr.flush()
-
-
 def _of_model(model: str) -> dict[str, dict[str, float]]:
   """Returns the numbers of every variant for a model."""
-  experiment = _experiment(model, {})
-  rewarded = Rewarded(experiment)
-  gradients = {
-    name: (reward, _gradient(_experiment(model, keys)))
+  experiment = make_experiment(model, {})
+  sums = Sums(experiment)
+  variants = {
+    name: make_variant(reward, make_experiment(model, keys))
     for name, (reward, keys) in ON_POLICY.items()
   }
-  steps = _STALE_AFTER.value
-  policies = list(
-    itertools.islice(
-      _train(experiment, rewarded, steps), max(0, steps - max(_AGES)), None
-    )
-  )
+  steps = _TRAIN_STEPS.value
+  first = max(0, steps - max(AGES))
+  policies = [*itertools.islice(_train(experiment, sums, steps), first, None)]
   params = policies[-1]
-  per_block = _BATCHES.value // _BLOCKS.value
-  batches = rewarded.sample(params, 1, per_block * _BLOCKS.value)
-  blocks = _measure(batches, gradients, params, per_block)
+  blocks = _measure(sums.sample(params, 1, _BATCHES.value), variants, params)
   true = blocks[_TRUE]
-  found = {
-    name: with_errors(one, true, shared=True) for name, one in blocks.items()
+  found = gradient_moments.compared(blocks, true, _BASE, is_shared=True)
+  old = {
+    name: make_variant("right", make_experiment(model, keys))
+    for name, keys in OLD.items()
   }
-  for age in _AGES if steps else ():
-    stale = {
-      f"{name}, {age} steps old": ("right", _gradient(_experiment(model, keys)))
-      for name, keys in STALE.items()
-    }
-    old = policies[-1 - age]
-    batches = rewarded.sample(old, 1 + age, per_block * _BLOCKS.value)
-    for name, one in _measure(batches, stale, params, per_block).items():
-      found[name] = with_errors(one, true, shared=False)
+  for age in (0, *AGES) if steps else ():
+    batches = sums.sample(policies[-1 - age], 2 + age, _BATCHES.value)
+    rows = gradient_moments.compared(
+      _measure(batches, old, params), true, "no correction", is_shared=False
+    )
+    found |= {f"{name}, age {age}": row for name, row in rows.items()}
   return found
 
 
 def main(argv: Sequence[str]) -> None:
   """Measures each model and writes the results after it."""
+  if _BATCHES.value % _BLOCKS or _BATCHES.value < 2 * _BLOCKS:
+    raise app.UsageError(f"--batches: expected a multiple of {_BLOCKS}")
+  if 0 < _TRAIN_STEPS.value < max(AGES):
+    raise app.UsageError(f"--train_steps: expected 0, or {max(AGES)} or more")
   compilation_cache.enable()
   out = pathlib.Path(_OUT.value)
   results = json.loads(out.read_text("utf-8")) if out.exists() else {}
   for model in argv[1:]:
-    name = f"{pathlib.Path(model).parent.name}, step {_STALE_AFTER.value}"
+    start = pathlib.Path(model).parent.name
+    name = f"{start}, {_TRAIN_STEPS.value} steps, {_BATCHES.value} batches"
     if name in results:
       continue
-    results[name] = _of_model(model)
+    found = _of_model(model)
+    results[name] = {
+      variant: {
+        key: None if math.isnan(value) else round(value, 6)
+        for key, value in row.items()
+      }
+      for variant, row in found.items()
+    }
     out.write_text(json.dumps(results, indent=2) + "\n", "utf-8")
-    for variant, row in results[name].items():
-      cells = (
-        f"{row[key]:8.3f}" for key in ("alignment", "signal", "progress")
-      )
-      sys.stdout.write(f"{name}  {variant:40} {' '.join(cells)}\n")
+    for variant, row in found.items():
+      keys = ("alignment", "signal2", "progress", "averaged")
+      cells = " ".join(f"{row[key]:8.3f}" for key in keys)
+      sys.stdout.write(f"{name}  {variant:40} {cells}\n")
 
 
 if __name__ == "__main__":
