@@ -27,6 +27,12 @@ def test_kill_and_resume_gives_the_same_metrics(azr_run, tmp_path):
     "learner/grad_norm",
     "rollout/logprob_gap",
   } <= want[0].keys()
+  fractions = [
+    value
+    for name, value in want[0].items()
+    if name.startswith("style/deduction/solve/") and name.endswith("_fraction")
+  ]
+  assert len(fractions) > 1 and sum(fractions) == pytest.approx(1.0)
   assert max(m["rollout/logprob_gap"] for m in want) < 1e-4
   samples = sorted((azr_run / "samples").iterdir())
   assert len(samples) == 5

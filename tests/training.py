@@ -50,6 +50,7 @@ AZR = {
   "learner.max_micro_batches": 2,
   "train.save_every": 2,
   "evaluation.every": 0,
+  "train.style": "first_word",
 }
 
 

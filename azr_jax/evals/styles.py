@@ -47,15 +47,19 @@ def load(name: str) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def open_rule(rule: str) -> Iterator[StyleRule | None]:
+def open_rule(
+  rule: str, on_failure: str | None = None
+) -> Iterator[StyleRule | None]:
   """Opens a rule; its process ends with the context.
 
   Args:
     rule: a rule of the module's table; "" yields None.
+    on_failure: the style of an answer for which the function fails or returns
+      no short text. None raises an error.
 
   Raises:
     ValueError: the function cannot be loaded, or takes another argument. The
-      rule raises it if the function fails or returns no short text.
+      rule raises it if the function fails, without `on_failure`.
   """
   if not rule:
     yield None
@@ -89,9 +93,14 @@ def open_rule(rule: str) -> Iterator[StyleRule | None]:
       styles = []
       for called in waiting:
         answer = called.result()
-        if answer.failure:
-          raise ValueError(f"{where}: {answer.message}")
-        styles.append(_checked(answer.value, where))
+        try:
+          if answer.failure:
+            raise ValueError(f"{where}: {answer.message}")
+          styles.append(_checked(answer.value, where))
+        except ValueError:
+          if on_failure is None:
+            raise
+          styles.append(on_failure)
       return styles
 
     yield styles_of

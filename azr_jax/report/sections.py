@@ -188,5 +188,9 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
     ),
     Chart("Critic", "critic/(.+)", family="critic", panels=True),
   ),
+  "Styles": (
+    Chart("Fraction of each style", "style/(.+)_fraction", family="style"),
+    Chart("Reward within each style", "style/(.+)_reward"),
+  ),
   "Safety": (Chart("Flagged", "safety/(.+)", family="safety"),),
 }

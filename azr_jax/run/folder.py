@@ -23,6 +23,7 @@ MUTABLE_KEYS = (
   "train.checksums",
   "train.samples_per_step",
   "train.show_every",
+  "train.style",
   "train.flag_texts",
   "train.flag_classifier",
   "train.trackers.",

@@ -55,6 +55,8 @@ HEALTHY = {
   "shaping": "overlong_fraction and masked_fraction near 0",
   "critic": "value_loss falls; explained_variance rises above 0; skipped 0",
   "evaluation": "pass@1 rises",
+  "style": "with train.style: fraction of each style and the reward within it; "
+  "a reward that rises only because fractions change is a habit",
   "safety": "flagged_fraction near 0; read the texts in flagged/",
   "compile": "programs compiled in the step: 0 after the first",
   "device": "mfu, bandwidth_fraction, live_slots_fraction high; "

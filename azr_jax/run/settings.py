@@ -44,6 +44,11 @@ class RunSettings(TrainingRunSettings):
   show_every: int = setting(
     10, "steps between sample texts on the terminal; 0: none", minimum=0
   )
+  style: str = setting(
+    "",
+    "rule that names the style of each response in the metrics style/...: "
+    "first_word, FILE.py:NAME or MODULE:NAME (evals/styles.py); '' for none",
+  )
   flag_texts: bool = setting(
     True, "copy texts that deserve human review to flagged/", expert=True
   )

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from azr_jax import types
+from azr_jax.evals import styles
+from azr_jax.evals.styles import StyleRule
 from azr_jax.executor import Executor
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner import settings as learner_settings
@@ -19,7 +21,7 @@ from azr_jax.run.checkpoint import Checkpointer
 from azr_jax.run.save_schedule import SaveSchedule
 from azr_jax.run.session import Run
 from azr_jax.systems.system import System
-from azr_jax.trainer import build, periodic_evals, restore
+from azr_jax.trainer import build, periodic_evals, restore, style_metrics
 from azr_jax.trainer.build import Experiment
 from azr_jax.trainer.periodic_evals import PeriodicEvals
 from azr_jax.trainer.settings import TrainSettings
@@ -43,6 +45,8 @@ class Training:
     counter: counts compiled programs.
     log: writes metrics and progress.
     monitor: flags sampled texts.
+    style_rule: names the styles of responses; None without a rule, and on hosts
+      that log nothing.
     saves: decides when to save and when to stop.
     speed: measures the steps.
   """
@@ -57,6 +61,7 @@ class Training:
   counter: compile_counter.CompileCounter
   log: step_log.StepLog
   monitor: text_monitor.Monitor
+  style_rule: StyleRule | None
   saves: SaveSchedule
   speed: Speed
 
@@ -134,6 +139,9 @@ def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
       log,
       text_monitor.make(
         run.folder, run.is_primary, train.flag_texts, train.flag_classifier
+      ),
+      at_exit.enter_context(
+        styles.open_rule(train.style * run.is_primary, style_metrics.FAILED)
       ),
       SaveSchedule(run, train.steps, train.save_every, train.save_minutes),
       build_speed(experiment),

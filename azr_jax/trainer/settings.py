@@ -16,7 +16,7 @@ from azr_jax.config import settings as settings_lib
 from azr_jax.config.settings import Invalid, Settings, SettingsT, setting
 from azr_jax.corpora import registry as corpora
 from azr_jax.evals import registry as benchmarks
-from azr_jax.evals import template_folder
+from azr_jax.evals import styles, template_folder
 from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.learner import advantages, corrections
 from azr_jax.learner.distillation import INITIAL, DistillSettings
@@ -111,12 +111,25 @@ class TrainSettings(Settings):
     # The property raises Invalid if samples would be weighted twice.
     assert self.correction
     text_monitor.load_classifier(self.train.flag_classifier)
+    self._check_style()
     if self.evaluation.every and self.evaluation.benchmarks:
       try:
         benchmarks.names(self.evaluation.benchmarks)
       except ValueError as error:
         names = self.evaluation.benchmarks
         raise Invalid("evaluation.benchmarks", f"={names!r}: {error}") from None
+
+  def _check_style(self) -> None:
+    """Rejects a rule of styles that does not exist."""
+    rule = self.train.style
+    if rule in ("", styles.FIRST_WORD):
+      return
+    try:
+      styles.load(rule)
+    except ValueError as error:
+      raise Invalid(
+        "train.style", f"={rule!r}: expected 'first_word' or {error}"
+      ) from None
 
   def _check_rows(self) -> None:
     """Rejects rows that the longest sequence does not fit."""
