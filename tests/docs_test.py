@@ -439,7 +439,7 @@ def test_the_site_builds(tmp_path):
 
 def test_the_figures_are_those_of_their_script(tmp_path):
   script = tmp_path / "draw.py"
-  for file in ("draw.py", "curve.csv"):
+  for file in ("draw.py", "curve.csv", "elicitation.csv"):
     shutil.copy(ROOT / "docs" / "figures" / file, tmp_path)
   subprocess.run([sys.executable, str(script)], check=True, timeout=60)
   drawn = [path.read_bytes() for path in sorted(tmp_path.glob("*.svg"))]

@@ -2,6 +2,7 @@
 
 import csv
 import heapq
+import math
 import pathlib
 from collections.abc import Sequence
 
@@ -21,7 +22,9 @@ STYLE = """
   .head { fill: #57606a }
   .grid { stroke: #d0d7de }
   .curve { fill: none; stroke: #2f81d6; stroke-width: 2.5 }
-  .control { stroke: #e0862d; stroke-width: 2; stroke-dasharray: 6 4 }
+  .style { fill: none; stroke: #3a9a5b; stroke-width: 2.5 }
+  .start { fill: none; stroke: #8a63c9; stroke-width: 2.5 }
+  .control { fill: none; stroke: #e0862d; stroke-width: 2; stroke-dasharray: 6 4 }
   .a { fill: #2f81d6 }
   .b { fill: #e0862d }
   .c { fill: #9fc6ef }
@@ -344,8 +347,60 @@ def draw_curve():
   d.save("curve.svg")
 
 
+def draw_elicitation():
+  """Draws what the reward teaches, by how often the start adds.
+
+  The scores are in elicitation.csv: percent right at temperature 1.
+  """
+  with (FOLDER / "elicitation.csv").open(encoding="utf-8") as file:
+    rows = [*csv.DictReader(file)]
+  left, right, top, bottom = 56, 330, 84, 330
+  shares = [float(row["share"]) for row in rows]
+
+  def x_of(share):
+    low, high = math.log(min(shares)), math.log(max(shares))
+    place = (math.log(share) - low) / (high - low)
+    return left + 24 + (right - left - 48) * place
+
+  def y_of(percent):
+    return bottom - (bottom - top) * percent / 90
+
+  d = Drawing(400, "Sums solved by how often the start adds")
+  d.text(16, 32, "Sums right at temperature 1", "title", "start")
+  d.text(
+    16, 52, "1.7M parameters, before and after 100 steps", "small", "start"
+  )
+  d.rect(left, top, right - left, bottom - top, "lane", 3)
+  for percent in range(0, 81, 20):
+    d.line([(left, y_of(percent)), (right, y_of(percent))], "grid")
+    d.text(left - 8, y_of(percent) + 4, f"{percent} %", "small", "end")
+  for share in sorted(set(shares)):
+    d.text(x_of(share), bottom + 20, f"{share:g} %", "small")
+  d.text(
+    (left + right) / 2,
+    bottom + 42,
+    "of the start's training data that add term by term",
+    "small",
+  )
+  series = (
+    ("told", "start, told to add", "control", -10),
+    ("right", "reward: right answer", "curve", 10),
+    ("form", "reward: the style", "style", 4),
+    ("start", "start", "start", 4),
+  )
+  for key, name, kind, shift in series:
+    points = [
+      (x_of(share), y_of(float(row[key])))
+      for share, row in zip(shares, rows, strict=True)
+    ]
+    d.line(points, kind)
+    d.text(right + 6, points[-1][1] + shift, name, "small", "start")
+  d.save("elicitation.svg")
+
+
 if __name__ == "__main__":
   draw_curve()
+  draw_elicitation()
   draw_parts()
   draw_timeline()
   draw_sequence()
