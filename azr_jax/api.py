@@ -339,7 +339,7 @@ def _rewards(
       spec = "judge"
     elif callable(value):
       function = spec_lib.given(value)
-      name = rewards_lib.plain_name(function.name)
+      name = metrics.plain_name(function.name)
       while name in functions:
         name += "_2"
       functions[name] = function

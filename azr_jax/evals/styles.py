@@ -12,12 +12,14 @@ limit, because a model wrote the answer.
 """
 
 import contextlib
+import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from azr_jax.config import named
-from azr_jax.functions.pool import FunctionPool
+from azr_jax.functions import spec
+from azr_jax.functions.pool import WRONG_TYPE, CallResult, FunctionPool
 from azr_jax.functions.spec import Function
 
 FIRST_WORD = "first_word"
@@ -25,6 +27,8 @@ FIRST_WORD = "first_word"
 EMPTY = "(empty)"
 # Returns the style of each answer in a record of `record_files.py`.
 StyleRule = Callable[[Mapping[str, Any]], list[str]]
+# Gives the style of an answer for which the function fails.
+OnFailure = Callable[[CallResult], str]
 _TIMEOUT_S = 10.0
 _MAX_CHARS = 40
 _WORD = re.compile(r"\w+")
@@ -41,21 +45,34 @@ def load(name: str) -> Callable[..., Any]:
   """Returns the function MODULE:NAME or FILE.py:NAME.
 
   Raises:
-    ValueError: there is no such function; the message continues "expected".
+    ValueError: there is no such function, or it takes another argument; the
+      message continues "expected".
   """
-  return named.choose(name, {}, callable, "a function of an answer")
+  found = named.choose(name, {}, callable, "a function of an answer")
+  lacking = _unknown(spec.signature(found))
+  if lacking:
+    raise ValueError(f"some of {_KNOWN} as arguments, not {lacking!r}")
+  return found
+
+
+def _unknown(taken: spec.Signature) -> str:
+  """Returns an argument that no answer has; "" without one."""
+  return next((name for name in taken.required if name not in _KNOWN), "")
 
 
 @contextlib.contextmanager
 def open_rule(
-  rule: str, on_failure: str | None = None
+  rule: str,
+  on_failure: OnFailure | None = None,
+  timeout_s: float = _TIMEOUT_S,
 ) -> Iterator[StyleRule | None]:
   """Opens a rule; its process ends with the context.
 
   Args:
     rule: a rule of the module's table; "" yields None.
-    on_failure: the style of an answer for which the function fails or returns
-      no short text. None raises an error.
+    on_failure: gives the style of an answer for which the function fails. None
+      raises an error instead.
+    timeout_s: time limit for an answer, seconds.
 
   Raises:
     ValueError: the function cannot be loaded, or takes another argument. The
@@ -69,12 +86,11 @@ def open_rule(
       first_word(known["completion"]) for known in _arguments(record)
     ]
     return
-  with FunctionPool([Function(rule, rule)], 1, _TIMEOUT_S) as pool:
+  with FunctionPool([Function(rule, rule)], 1, timeout_s) as pool:
     taken = pool.signatures[0]
-    lacking = [name for name in taken.required if name not in _KNOWN]
-    if lacking:
+    if lacking := _unknown(taken):
       raise ValueError(
-        f"style={rule!r} takes {lacking[0]!r}: expected some of {_KNOWN}"
+        f"style={rule!r} takes {lacking!r}: expected some of {_KNOWN}"
       )
 
     def styles_of(record: Mapping[str, Any]) -> list[str]:
@@ -89,18 +105,17 @@ def open_rule(
         )
         for known in _arguments(record)
       ]
-      where = f"style={rule!r}: item {record['id']}"
       styles = []
       for called in waiting:
-        answer = called.result()
-        try:
-          if answer.failure:
-            raise ValueError(f"{where}: {answer.message}")
-          styles.append(_checked(answer.value, where))
-        except ValueError:
-          if on_failure is None:
-            raise
-          styles.append(on_failure)
+        answer = _checked(called.result())
+        if not answer.failure:
+          styles.append(answer.value)
+        elif on_failure is not None:
+          styles.append(on_failure(answer))
+        else:
+          raise ValueError(
+            f"style={rule!r}: item {record['id']}: {answer.message}"
+          )
       return styles
 
     yield styles_of
@@ -119,11 +134,16 @@ def _arguments(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     }
 
 
-def _checked(style: Any, where: str) -> str:
+def _checked(answer: CallResult) -> CallResult:
+  """Returns an answer, as a failure if it is no name of a style."""
+  style = answer.value
+  if answer.failure:
+    return answer
   is_short = isinstance(style, str) and 0 < len(style) <= _MAX_CHARS
-  if not is_short or not style.isprintable():
-    raise ValueError(
-      f"{where}: returned {style!r:.80}: expected the name of a style, of 1 to "
-      f"{_MAX_CHARS} printable characters"
-    )
-  return style
+  if is_short and style.isprintable():
+    return answer
+  message = (
+    f"returned {style!r:.80}: expected the name of a style, of 1 to "
+    f"{_MAX_CHARS} printable characters"
+  )
+  return dataclasses.replace(answer, failure=WRONG_TYPE, message=message)

@@ -189,7 +189,12 @@ SECTIONS: dict[str, tuple[Chart, ...]] = {
     Chart("Critic", "critic/(.+)", family="critic", panels=True),
   ),
   "Styles": (
-    Chart("Fraction of each style", "style/(.+)_fraction", family="style"),
+    Chart(
+      "Fraction of each style",
+      "style/(.+)_fraction",
+      family="style",
+      missing=0.0,
+    ),
     Chart("Reward within each style", "style/(.+)_reward"),
   ),
   "Safety": (Chart("Flagged", "safety/(.+)", family="safety"),),

@@ -16,7 +16,7 @@ _UNITS = (
   (r"time/.*", "seconds"),
   (r".*/tokens_per_s", "tokens / s"),
   (r"tokens(_per_turn)?/.*|.*[/_]tokens", "tokens"),
-  (r"reward/.*|evaluation/.*/reward|format/.*", "reward"),
+  (r"reward/.*|style/.*_reward|evaluation/.*/reward|format/.*", "reward"),
   (r"learner/entropy.*|.*logprob_gap.*|learner/kl.*", "nats"),
   (r"executor/.*", "programs"),
   (r"interpreter/(calls|ok|error|timeout)", "scripts"),

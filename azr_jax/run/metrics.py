@@ -10,6 +10,7 @@ import itertools
 import json
 import math
 import pathlib
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -62,9 +63,26 @@ HEALTHY = {
   "device": "mfu, bandwidth_fraction, live_slots_fraction high; "
   "idle_fraction low",
 }
+# Characters that a part of a metric name must not contain.
+_NOT_IN_NAMES = re.compile(r"[^\w.-]+")
 # Metrics of the machine, not of what was learned. They differ between two runs
 # that learn the same.
 MACHINE_METRICS = ("time/", "compile/", "device/")
+
+
+def plain_name(name: str) -> str:
+  """Returns a name in which characters invalid in metric names become _."""
+  return _NOT_IN_NAMES.sub("_", name)
+
+
+def role_of(trajectory: types.Trajectory) -> str:
+  """Returns the texts in a trajectory's group, such as `deduction/solve`.
+
+  "" for a group that is no tuple, which may name a prompt.
+  """
+  group = trajectory.group_id
+  parts = group if isinstance(group, tuple) else ()
+  return "/".join(plain_name(part) for part in parts if isinstance(part, str))
 
 
 def to_host(metrics: Mapping[str, object]) -> dict[str, float]:

@@ -46,8 +46,8 @@ class RunSettings(TrainingRunSettings):
   )
   style: str = setting(
     "",
-    "rule that names the style of each response in the metrics style/...: "
-    "first_word, FILE.py:NAME or MODULE:NAME (evals/styles.py); '' for none",
+    "rule that names each response's style, for the metrics style/...: "
+    "first_word, FILE.py:NAME or MODULE:NAME (evals/styles.py); '': none",
   )
   flag_texts: bool = setting(
     True, "copy texts that deserve human review to flagged/", expert=True

@@ -234,9 +234,8 @@ class StepLog:
 def _show(trajectories: Sequence[types.Trajectory]) -> None:
   """Prints the response with the largest reward of a step."""
   best = max(trajectories, key=lambda t: t.reward)
-  group = best.group_id if isinstance(best.group_id, tuple) else ()
-  name = "/".join(part for part in group if isinstance(part, str))
-  title = f"  a response of {name or 'this step'} (reward {best.reward:g}):"
+  role = metrics_lib.role_of(best) or "this step"
+  title = f"  a response of {role} (reward {best.reward:g}):"
   console.show_text(title, best.completion.text)
 
 

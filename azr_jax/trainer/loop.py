@@ -16,7 +16,6 @@ import jax
 from azr_jax.learner import update
 from azr_jax.run import profiling, step_log
 from azr_jax.run.session import Run
-from azr_jax.trainer import style_metrics
 from azr_jax.trainer.build import Experiment
 from azr_jax.trainer.opening import Training, open_training
 
@@ -82,10 +81,10 @@ def train(
         flagged = training.monitor.check(
           step, log.completions, trajectories, log.branch_completions
         )
-        styled = style_metrics.of_step(training.style_rule, trajectories)
+        training.log.write_last()
+        styled = training.styles.of_step(step, rollouts.trajectories)
         rollouts.metrics.update(scores | shaping_metrics | group_metrics)
         rollouts.metrics.update(flagged | styled)
-        training.log.write_last()
         compiled = training.counter.take_expected(
           step, first, fail_on_recompile
         )

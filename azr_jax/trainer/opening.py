@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from azr_jax import types
-from azr_jax.evals import styles
-from azr_jax.evals.styles import StyleRule
 from azr_jax.executor import Executor
 from azr_jax.learner import learner as learner_lib
 from azr_jax.learner import settings as learner_settings
@@ -21,12 +19,13 @@ from azr_jax.run.checkpoint import Checkpointer
 from azr_jax.run.save_schedule import SaveSchedule
 from azr_jax.run.session import Run
 from azr_jax.systems.system import System
-from azr_jax.trainer import build, periodic_evals, restore, style_metrics
+from azr_jax.trainer import build, periodic_evals, restore
 from azr_jax.trainer.build import Experiment
 from azr_jax.trainer.periodic_evals import PeriodicEvals
 from azr_jax.trainer.settings import TrainSettings
 from azr_jax.trainer.speed import Speed
 from azr_jax.trainer.steps_in_flight import StepsInFlight
+from azr_jax.trainer.style_metrics import StyleMetrics
 
 
 @dataclasses.dataclass
@@ -45,8 +44,7 @@ class Training:
     counter: counts compiled programs.
     log: writes metrics and progress.
     monitor: flags sampled texts.
-    style_rule: names the styles of responses; None without a rule, and on hosts
-      that log nothing.
+    styles: counts the styles of responses.
     saves: decides when to save and when to stop.
     speed: measures the steps.
   """
@@ -61,7 +59,7 @@ class Training:
   counter: compile_counter.CompileCounter
   log: step_log.StepLog
   monitor: text_monitor.Monitor
-  style_rule: StyleRule | None
+  styles: StyleMetrics
   saves: SaveSchedule
   speed: Speed
 
@@ -118,6 +116,9 @@ def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
       "benchmarks",
       lambda: _evals(experiment, executor, system, run.print_status),
     )
+    # Only the primary host logs.
+    rule = train.style if run.is_primary else ""
+    styles = at_exit.enter_context(StyleMetrics.open(rule, run.print_status))
     run.print_status("compiling the sampler; the first step compiles the rest")
     sampler = experiment.sampler
     sampler.warm_up(sampler.compute_params(fixed.whole(state.params)))
@@ -140,9 +141,7 @@ def open_training(experiment: Experiment, run: Run) -> Iterator[Training]:
       text_monitor.make(
         run.folder, run.is_primary, train.flag_texts, train.flag_classifier
       ),
-      at_exit.enter_context(
-        styles.open_rule(train.style * run.is_primary, style_metrics.FAILED)
-      ),
+      styles,
       SaveSchedule(run, train.steps, train.save_every, train.save_minutes),
       build_speed(experiment),
     )

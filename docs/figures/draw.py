@@ -22,9 +22,10 @@ STYLE = """
   .head { fill: #57606a }
   .grid { stroke: #d0d7de }
   .curve { fill: none; stroke: #2f81d6; stroke-width: 2.5 }
-  .style { fill: none; stroke: #3a9a5b; stroke-width: 2.5 }
-  .start { fill: none; stroke: #8a63c9; stroke-width: 2.5 }
-  .control { fill: none; stroke: #e0862d; stroke-width: 2; stroke-dasharray: 6 4 }
+  .style { stroke: #3a9a5b; stroke-width: 2.5 }
+  .start { stroke: #8a63c9; stroke-width: 2.5 }
+  .control, .style, .start { fill: none }
+  .control { stroke: #e0862d; stroke-width: 2; stroke-dasharray: 6 4 }
   .a { fill: #2f81d6 }
   .b { fill: #e0862d }
   .c { fill: #9fc6ef }

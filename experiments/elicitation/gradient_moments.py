@@ -71,7 +71,8 @@ def numbers(
     one batch. `progress`: inner product of one batch's gradient with the true
     direction over its root mean square norm. `averaged`: the same for the mean
     of 19 batches. `length`: norm of the expected gradient over the true one's;
-    NaN without signal. And the mean of each metric.
+    NaN without signal. And the mean of each metric. Without a true direction,
+    all that need it are NaN.
   """
   n, m = (sum(block.count for block in one) for one in (own, true))
   mean = functools.reduce(jnp.add, [block.total for block in own])
@@ -80,7 +81,7 @@ def numbers(
   norm2 = (float(jnp.vdot(mean, mean)) - squares) / (n * (n - 1))
   noise2 = squares / n - norm2
   aim2 = float(jnp.vdot(aim, aim)) - sum(block.squares for block in true)
-  aim_norm = math.sqrt(aim2 / (m * (m - 1)))
+  aim_norm = math.sqrt(aim2 / (m * (m - 1))) if aim2 > 0 else math.nan
   inner = float(jnp.vdot(mean, aim))
   if is_shared:
     crosses = sum(block.crosses for block in own)

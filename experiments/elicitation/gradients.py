@@ -5,9 +5,9 @@
 For each model (WORKDIR/prepared/start_20/model) it samples batches as a step of
 the plan does and computes the gradient of every variant on each. The true
 gradient is that of the expected number of right answers; its unbiased estimate
-is RLOO with losses summed over tokens. `within` is the part of it that
-keeps the share of each style: an answer is compared only with answers of its
-style. `gradient_moments.py` defines the numbers.
+is RLOO with losses summed over tokens. `within` is the part of it that keeps
+the share of each style: an answer is compared only with answers of its style.
+`gradient_moments.py` defines the numbers.
 
 With `--train_steps=T`, the model is first trained for T steps as the arm
 `right_20` is. Then further rows use batches that earlier policies sampled.
@@ -58,8 +58,9 @@ AGES = (1, 4, 16)
 
 _TRUE, _BASE = "true gradient", "grpo"
 _SUM, _MEAN = ({"aggregation": f"sequence_{name}"} for name in ("sum", "mean"))
-# Name of the reward and keys of `learner`. Batches have one total of tokens, so
-# grpo and rloo with token_mean only scale the gradients of sequence_sum.
+# Name of the reward and keys of `learner`. `token_mean` divides a batch's
+# gradient of `sequence_sum` by its number of tokens, so rloo with it is not
+# here.
 ON_POLICY: Mapping[str, tuple[str, Mapping[str, object]]] = {
   _TRUE: ("right", {"estimator": "rloo", **_SUM}),
   "within": ("within", {"estimator": "reward", **_SUM}),
@@ -199,6 +200,7 @@ class Sums:
           types.Trajectory(prompt, one, reward, index)
           for one, reward in zip(completions, rewards, strict=True)
         ]
+    found["within"] = _without_lone(found["within"], self._settings.group_size)
     return found
 
 
@@ -231,6 +233,24 @@ def above_style(rewards: Sequence[float], kinds: Sequence[str]) -> list[float]:
     ]
     found.append(reward - sum(others) / len(others) if others else 0.0)
   return found
+
+
+def _without_lone(
+  trajectories: Sequence[types.Trajectory], group_size: int
+) -> list[types.Trajectory]:
+  """Makes up for answers that are alone in their style, and so count 0.
+
+  The rewards of a style with share p are divided by the chance that one of the
+  group's other answers has it, 1 - (1 - p)^(group size - 1).
+  """
+  kinds = [styles.style(one.completion.text) for one in trajectories]
+  shares = {kind: kinds.count(kind) / len(kinds) for kind in kinds}
+  return [
+    dataclasses.replace(
+      one, reward=one.reward / (1 - (1 - shares[kind]) ** (group_size - 1))
+    )
+    for one, kind in zip(trajectories, kinds, strict=True)
+  ]
 
 
 def _measure(
@@ -301,7 +321,9 @@ def _of_model(model: str) -> dict[str, dict[str, float]]:
 def main(argv: Sequence[str]) -> None:
   """Measures each model and writes the results after it."""
   if _BATCHES.value % _BLOCKS or _BATCHES.value < 2 * _BLOCKS:
-    raise app.UsageError(f"--batches: expected a multiple of {_BLOCKS}")
+    raise app.UsageError(
+      f"--batches: expected a multiple of {_BLOCKS}, at least {2 * _BLOCKS}"
+    )
   if 0 < _TRAIN_STEPS.value < max(AGES):
     raise app.UsageError(f"--train_steps: expected 0, or {max(AGES)} or more")
   compilation_cache.enable()

@@ -12,8 +12,9 @@ def style(completion: str, question: str) -> str:
 
 
 def all_steps(completion: str, prompt: str) -> float:
-  """Returns 1 for as many steps as the sum has, right or wrong."""
-  return float(style(completion, prompt) == "all")
+  """Returns 1 for as many steps as the sum has and a box, right or wrong."""
+  is_boxed = "</think>" in completion and "\\boxed{" in completion
+  return float(is_boxed and style(completion, prompt) == "all")
 
 
 def right_of_five(completion: str, prompt: str, answer: str) -> float:

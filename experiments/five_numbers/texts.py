@@ -31,8 +31,8 @@ FILES = {"start": (20, 20_000, 0.15), "sums": (30, 8000, 0.75)}
 def spec(lengths: tuple[int, int], seed: int) -> str:
   """Returns the source of sums with this many numbers.
 
-  A source's sums begin with the same numbers whatever their length, so each
-  length needs a seed of its own.
+  With one seed, sums of every length begin with the same numbers, so each
+  length needs its own.
   """
   low, high = lengths
   return (

@@ -121,6 +121,10 @@ CASES = {
     ["train", TINY, DIR, "--config.train.flag_classifier=nosuch:f"],
     "config.train.flag_classifier='nosuch:f': expected MODULE:FUNCTION",
   ),
+  "a style of another function": (
+    ["train", TINY, DIR, "--config.train.style=os.path:join"],
+    "config.train.style='os.path:join': expected 'first_word' or some of",
+  ),
   "unknown corpus": (
     ["sft", "--config=configs/sft.py:poems", DIR],
     "variant 'poems': expected one of",

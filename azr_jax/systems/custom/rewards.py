@@ -19,6 +19,7 @@ from azr_jax.executor import futures
 from azr_jax.functions.pool import FunctionPool
 from azr_jax.functions.spec import Signature
 from azr_jax.parallel.shared_jobs import SharedJobs
+from azr_jax.run import metrics
 from azr_jax.systems import scores
 from azr_jax.systems.custom import judge, sandboxed
 from azr_jax.systems.scores import Score
@@ -29,8 +30,6 @@ GIVEN = "given:"
 _WEIGHT = re.compile(r"\s*(?:([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*\*\s*)?(.+?)\s*$")
 _OF_COMPLETION = "finish_reason", "num_tokens"
 _MANY = {"prompts": "prompt", "completions": "completion"}
-# Characters that a part of a metric name must not contain.
-_NOT_IN_NAMES = re.compile(r"[^\w.-]+")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,11 +45,6 @@ class RewardPart:
   name: str
   spec: str
   weight: float
-
-
-def plain_name(name: str) -> str:
-  """Returns a name in which characters invalid in metric names become _."""
-  return _NOT_IN_NAMES.sub("_", name)
 
 
 def parse(text: str) -> list[RewardPart]:
@@ -84,7 +78,7 @@ def parse(text: str) -> list[RewardPart]:
     unique = name
     while unique in names:
       unique += "_2"
-    parts.append(RewardPart(plain_name(unique), spec, weight))
+    parts.append(RewardPart(metrics.plain_name(unique), spec, weight))
   if not parts:
     raise Invalid(
       "reward",

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from azr_jax.tasks.mathematics import sources
-from experiments.five_numbers import texts
+from experiments.five_numbers import styles, texts
 
 SCALE = 0.02
 # Seeds of scored sums that are also in a file, unless they are left out.
@@ -66,3 +66,28 @@ def test_no_sum_is_scored_or_in_both_files(written, seed):
   questions = [row["prompt"].removesuffix("\n<think>") for row in rows]
   assert len(set(questions)) == len(questions)
   assert not scored & set(questions)
+
+
+@pytest.mark.parametrize(
+  "completion, style, is_complete",
+  [
+    ("12-47=-35 -35+9=-26</think>\n<answer>\\boxed{-26}</answer>", "all", 1),
+    ("12-47=-35 -35+9=1</think>\n<answer>\\boxed{1}</answer>", "all", 1),
+    ("12-47=-35</think>\n<answer>\\boxed{-35}</answer>", "fewer", 0),
+    ("1=1 2=2 3=3</think>\n<answer>\\boxed{3}</answer>", "more", 0),
+    ("12-47=-35 -35+9=-26 <answer>\\boxed{-26}</answer>", "all", 0),
+    ("12-47=-35 -35+9=-26</think> -26", "all", 0),
+  ],
+)
+def test_steps_are_counted(completion, style, is_complete):
+  question = "What is 12 - 47 + 9 ="
+  assert styles.style(completion, question) == style
+  assert styles.all_steps(completion, question) == is_complete
+
+
+def test_right_sums_of_five_numbers_are_counted():
+  answer = "</think>\n<answer>\\boxed{7}</answer>"
+  five, three = "1 + 1 + 1 + 2 + 2 =", "3 + 2 + 2 ="
+  assert styles.right_of_five(answer, five, "7") == 1
+  assert styles.right_of_five(answer, five, "8") == 0
+  assert styles.right_of_five(answer, three, "7") == 0

@@ -81,6 +81,14 @@ def test_without_signal_there_is_no_alignment(drawn):
   assert abs(found["progress"]) < 0.02
 
 
+def test_without_a_true_direction_there_is_no_progress(drawn):
+  still = drawn[1] - drawn[1].mean(0)
+  found = gradient_moments.numbers(
+    blocks(unit(1.0), drawn[0]), blocks(np.zeros(SIZE), still), is_shared=False
+  )
+  assert np.isnan(found["progress"]) and found["signal2"] > 0
+
+
 @pytest.mark.parametrize("is_shared", [False, True])
 def test_errors_are_those_of_repeated_measurements(is_shared):
   rng = np.random.default_rng(1)
