@@ -5,8 +5,8 @@
 For each model (WORKDIR/prepared/start_20/model) it samples batches as a step of
 the plan does and computes the gradient of every variant on each. The true
 gradient is that of the expected number of right answers; its unbiased estimate
-is RLOO with losses summed over tokens. `within` is the part of it that keeps
-the share of each style: an answer is compared only with answers of its style.
+is RLOO with losses summed over tokens. `within` is the term of it that raises
+accuracy within styles: an answer is compared only with answers of its style.
 `gradient_moments.py` defines the numbers.
 
 With `--train_steps=T`, the model is first trained for T steps as the arm
