@@ -28,8 +28,8 @@ from azr_jax.run import metrics
 
 OTHERS, FAILED = "others", "failed"
 MIN_FRACTION = 0.02
-# Responses are named while devices may be waiting.
-_TIMEOUT_S = 1.0
+# Devices may be waiting, and one response that takes longer ends the rule.
+_TIMEOUT_S = 3.0
 
 
 class StyleMetrics:
@@ -51,7 +51,9 @@ class StyleMetrics:
   def open(cls, name: str, say: Callable[[str], None]) -> Iterator[Self]:
     """Yields the metrics of a rule, whose process ends with the context.
 
-    The arguments are those of the constructor.
+    Args:
+      name: as in the constructor.
+      say: as in the constructor.
     """
     found = cls(name, say)
     with styles.open_rule(name, found._on_failure, _TIMEOUT_S) as rule:

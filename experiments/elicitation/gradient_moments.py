@@ -16,7 +16,7 @@ import numpy as np
 
 # Batches that a first moment with b1 = 0.9 averages over: (1 + b1) / (1 - b1).
 _AVERAGED = 19
-# Below this squared norm over that of the noise there is no direction.
+# With a smaller squared norm, relative to the noise's, no direction is given.
 _NO_SIGNAL = 1e-4
 
 

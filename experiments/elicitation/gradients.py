@@ -4,9 +4,9 @@
 
 For each model (WORKDIR/prepared/start_20/model) it samples batches as a step of
 the plan does and computes the gradient of every variant on each. The true
-gradient is that of the expected number of right answers; its unbiased estimate
-is RLOO with losses summed over tokens. `within` is the term of it that raises
-accuracy within styles: an answer is compared only with answers of its style.
+gradient is the gradient of the expected number of right answers. RLOO with
+losses summed over tokens estimates it without bias. `within` is its term that
+raises accuracy within styles: answers are compared within their style only.
 `gradient_moments.py` defines the numbers.
 
 With `--train_steps=T`, the model is first trained for T steps as the arm

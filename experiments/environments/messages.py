@@ -2,10 +2,11 @@
 
   python -m experiments.environments.messages WORKDIR
 
-The training texts say which words belong to which statement. A message is right
-if its words are those of the program's statements, in order. Programs with
-other statements, or with a helper, are not counted. WORKDIR is that of the
-experiment; counted are new environments whose solutions were trained on.
+The training texts give the words for each statement. A message is right if it
+gives the words for the program's statements, in order. The script counts new
+environments whose solutions were trained on. It skips programs with a helper,
+or with statements that the training texts lack. WORKDIR is the experiment's
+working directory.
 """
 
 import ast

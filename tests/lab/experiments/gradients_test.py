@@ -1,5 +1,7 @@
 """`experiments/elicitation/gradients.py`: gradients are those of a run."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -59,6 +61,33 @@ def test_on_policy_no_correction_changes_anything(sampled, name):
   size = float(jnp.linalg.norm(expected))
   np.testing.assert_allclose(found, expected, atol=1e-3 * size)
   assert all(abs(gap) < 1e-4 for gap in gaps.values())
+
+
+@pytest.mark.parametrize(
+  "name, factor", [("no correction", 1), ("truncate", 0.25), ("mask", 0)]
+)
+def test_old_samples_are_corrected(sampled, name, factor):
+  """The sampler gave each token four times the policy's probability."""
+  experiment, params, batch = sampled
+  old = [
+    dataclasses.replace(
+      one,
+      completion=dataclasses.replace(
+        one.completion,
+        logprobs=one.completion.logprobs + np.log(4, dtype=np.float32),
+      ),
+    )
+    for one in batch["right"]
+  ]
+  expected, _ = gradients.make_variant("right", experiment).gradient(
+    params, batch["right"]
+  )
+  found, metrics = gradients.make_variant(
+    "right", gradients.make_experiment(MODEL, gradients.OLD[name])
+  ).gradient(params, old)
+  size = float(jnp.linalg.norm(expected))
+  np.testing.assert_allclose(found, factor * expected, atol=1e-3 * size)
+  assert list(metrics.values()) == pytest.approx([np.log(4)], abs=1e-3)
 
 
 def test_answers_are_compared_within_their_style():
