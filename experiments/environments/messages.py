@@ -88,8 +88,9 @@ def main() -> None:
       counts[part, is_right] += 1
   for part in _PARTS:
     right, wrong = counts[part, True], counts[part, False]
-    share = right / (right + wrong)
-    sys.stdout.write(f"{part}: {right} of {right + wrong}, {share:.0%}\n")
+    found = right + wrong
+    text = f"{right} of {found}, {right / found:.0%}" if found else "none"
+    sys.stdout.write(f"{part}: {text}\n")
 
 
 if __name__ == "__main__":

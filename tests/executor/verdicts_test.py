@@ -10,6 +10,8 @@ from azr_jax.executor.job import KILLED
 from azr_jax.executor.pool import verdict
 
 ADD = "def f(a, b=1):\n  return a + b"
+# From one that leaves room on the stack to one that leaves none.
+DEPTHS = range(970, 1000, 2)
 
 
 def test_ok_gives_one_text_per_input(run):
@@ -67,6 +69,18 @@ def test_a_timeout_keeps_the_values_of_the_calls_before(run):
   # With two runs, values must be confirmed, so a timeout keeps none.
   result = run(code, "1", "2", "3", "4", runs=2)
   assert (result.status, result.outputs) == ("timeout", (None,) * 4)
+
+
+def test_patterns_of_an_earlier_call_are_compiled_again(run):
+  # Compiling takes a deeper stack than matching does.
+  code = (
+    "import re\ndef f(n):\n  if n: return f(n - 1)\n"
+    "  return bool(re.match('a+b|c', 'aab'))"
+  )
+  alone = [run(code, str(n)).outputs for n in DEPTHS]
+  second = [run(code, "0", str(n)).outputs[1:] for n in DEPTHS]
+  assert second == alone
+  assert set(alone) == {("True",), (None,)}
 
 
 def test_too_much_output_is_not_hidden_by_an_error_before_it(run):
