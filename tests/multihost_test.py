@@ -89,13 +89,21 @@ def test_two_processes_sample_in_the_update_s_mesh(azr_run, tmp_path):
 
 @pytest.mark.slow
 def test_two_processes_sample_ahead_as_one_does(tmp_path):
-  ahead = ("--config.rollout.max_staleness=1", *MESH, *rollout_mesh(8))
+  rule = tmp_path / "rule.py"
+  rule.write_text("def style(completion):\n  return str(len(completion) // 40)")
+  ahead = (
+    "--config.rollout.max_staleness=1",
+    f"--config.train.style={rule}:style",
+    *MESH,
+    *rollout_mesh(8),
+  )
   runs = []
   for processes in (1, 2):
     workdir = tmp_path / str(processes)
     runs.append(metrics_of(workdir, 8 // processes, processes, *ahead))
   assert [m["step"] for m in runs[0]] == [1, 2]
   assert runs[0][1]["rollout/staleness/max"] == 1
+  assert sum(key.startswith("style/") for key in runs[0][1]) > 2
   for one, two in zip(*runs, strict=True):
     assert one == pytest.approx(two, rel=1e-5, abs=1e-5)
 
