@@ -219,6 +219,8 @@ class Batch(Rows):
     repetition: 1 where the target repeats earlier tokens; for metrics.
     proximal_logprobs: log-probability of the target under the policy at the
       update's start, from `learner/preparation.py`; None if not scored.
+    policy_weights: the weight of each target in the policy loss, if
+      `learner.top_entropy_fraction` drops some; None: `loss_weights`.
     chosen: 1 where the policy loss selected the target, based on the whole
       batch; None if the loss does not select.
     minibatch: the number of the optimizer step that trains on the row, from 1;
@@ -237,6 +239,7 @@ class Batch(Rows):
   sampled_logprobs: Float32[Leaf, "*A B S"]
   repetition: Float32[Leaf, "*A B S"]
   proximal_logprobs: Float32[Leaf, "*A B S"] | None = None
+  policy_weights: Float32[Leaf, "*A B S"] | None = None
   chosen: Float32[Leaf, "*A B S"] | None = None
   minibatch: Int32[Leaf, "*A B S"] | None = None
   experts: UInt[Leaf, "*A B S L choices"] | None = None

@@ -175,8 +175,8 @@ def make_policy_loss(
 
   For each target token t:
 
-  * w_t: `batch.loss_weights`, which implement the aggregation; 0 where the
-    model did not write t.
+  * w_t: `batch.policy_weights` or, without them, `batch.loss_weights`, which
+    implement the aggregation; 0 where the model did not write t.
   * c_t: the correction weight by `correct` (`corrections.py`); 1 without one.
   * L_t: the policy loss (`surrogate_losses.py`).
   * v_t: `batch.regularizer_weights`, the aggregation of H_t and K_t.
@@ -269,7 +269,9 @@ def _surrogate(
     )
     surrogate = surrogate * weights
     sums |= corrections.sums(weights, truncated, mask)
-  weighted = jnp.sum(batch.loss_weights * surrogate)
+  if (of_policy := batch.policy_weights) is None:
+    of_policy = batch.loss_weights
+  weighted = jnp.sum(of_policy * surrogate)
   return weighted, sums | {"learner/policy_loss": weighted}
 
 

@@ -97,7 +97,7 @@ def make_prepare(
         fields["proximal_logprobs"] = logprobs
       if top_entropy_fraction < 1:
         chosen = _top_entropy(entropies, mask, top_entropy_fraction)
-        fields["loss_weights"] = batch.loss_weights * chosen
+        fields["policy_weights"] = batch.loss_weights * chosen
         lowest = jnp.min(jnp.where(chosen, entropies, jnp.inf))
         metrics["learner/top_entropy_min"] = jnp.where(
           jnp.any(chosen), lowest, 0.0

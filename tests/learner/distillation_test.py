@@ -228,6 +228,19 @@ def test_rows_of_any_packing_have_the_same_gradient():
   close(packed, apart)
 
 
+def test_targets_without_a_policy_loss_are_taught():
+  """As with `learner.top_entropy_fraction`."""
+  params = init(jax.random.key(0))
+  fixed = Fixed(reference=init(jax.random.key(1)))
+  gradient = gradient_of("reverse_kl", teacher="initial")
+  batch = batch_of(examples())
+  nothing = np.zeros_like(batch.loss_weights)
+  _, dropped = gradient(params, batch.replace(policy_weights=nothing), fixed)
+  _, without = gradient(params, batch.replace(advantages=nothing), fixed)
+  close(dropped, without)
+  assert max(abs(leaf).max() for leaf in jax.tree.leaves(dropped)) > 1e-3
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
   "loss, other",

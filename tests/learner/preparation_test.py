@@ -133,14 +133,14 @@ def test_the_loss_counts_the_largest_entropies_of_the_batch(
   """Micro-batches and rows do not affect which targets are chosen."""
   batch = tiny_updates.batch_of(rows, row_length=row_length)
   fields, metrics = prepared(batch, one_device_mesh, top_entropy_fraction=0.2)
-  assert fields.keys() == {"loss_weights"}
+  assert fields.keys() == {"policy_weights"}
   entropies = np.asarray(entropies_of(batch))
   trained = np.asarray(batch.loss_mask) > 0
   count = int(np.ceil(0.2 * trained.sum()))
   limit = np.sort(entropies[trained])[-count]
   assert metrics["learner/top_entropy_min"] == pytest.approx(limit, rel=1e-5)
   # The other targets count as 0, so the weights sum to the fraction.
-  weights = np.asarray(fields["loss_weights"])
+  weights = np.asarray(fields["policy_weights"])
   assert (weights > 0).sum() == count
   np.testing.assert_allclose(weights.sum(), count / trained.sum(), rtol=1e-5)
   got = by_token(batch, weights > 0)
@@ -160,7 +160,7 @@ def entropies_of(batch):
 def chosen_in_one_row(mesh):
   batch = tiny_updates.batch_of(8)
   fields, _ = prepared(batch, mesh, top_entropy_fraction=0.2)
-  return by_token(batch, np.asarray(fields["loss_weights"]) > 0)
+  return by_token(batch, np.asarray(fields["policy_weights"]) > 0)
 
 
 def test_targets_without_weight_have_no_policy_gradient(one_device_mesh):

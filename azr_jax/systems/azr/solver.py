@@ -15,7 +15,15 @@ from azr_jax.systems import collect
 from azr_jax.systems.azr.calls import AZRCall
 from azr_jax.tasks.programs import parsing, solving
 from azr_jax.tasks.programs.prompt_builder import PromptBuilder
-from azr_jax.tasks.programs.task import Task
+from azr_jax.tasks.programs.task import (
+  ABDUCTION,
+  ENVIRONMENT,
+  INDUCTION,
+  Task,
+)
+
+# Types whose tasks may have several right answers.
+_MANY_ANSWERS = (ABDUCTION, INDUCTION, ENVIRONMENT)
 
 
 @dataclasses.dataclass
@@ -33,8 +41,9 @@ class Solution:
       vote was requested.
     computed: whether a correct deduction answer is an expression that computes
       the output instead of the output itself.
-    said: what the executor showed about a wrong answer. "" if a vote decides
-      the outcome.
+    said: what the executor showed about a wrong answer.
+    reference: the answer that the prompt hides. "" for a right answer to a task
+      that has others.
   """
 
   prompt: types.Prompt
@@ -46,6 +55,11 @@ class Solution:
   vote: Vote = None
   computed: bool = False
   said: str = ""
+  reference: str = ""
+
+  def relabel(self, outcome: Outcome) -> None:
+    """Sets a grade that is not the executor's, and hides what it knows."""
+    self.outcome, self.said, self.reference = outcome, "", ""
 
   @property
   def correct(self) -> bool:
@@ -123,22 +137,42 @@ async def solve_each(
   samples = policy.sample(prompts, n, prompt_numbers=prompt_numbers, call=call)
   graded = await collect.sample_and_grade(samples, submit, jobs)
   return [
-    Solution(
-      prompt=prompt,
-      completion=solution.completion,
-      task_type=task_type,
-      formatted=parsing.well_formatted(
-        solution.completion.text, prompt_builder.answer_format
-      ),
-      outcome=_outcome(solution.grade),
-      truth=solution.grade.outcome,
-      vote=solution.grade.vote,
-      computed=solution.grade.computed,
-      said=solution.grade.said,
+    _solution(
+      prompt,
+      solution.completion,
+      solution.grade,
+      task_type,
+      prompt_builder.answer_format,
     )
     for prompt, group in zip(prompts, graded, strict=True)
     for solution in group
   ]
+
+
+def _solution(
+  prompt: types.Prompt,
+  completion: types.Completion,
+  grade: solving.VotedOutcome,
+  task_type: str,
+  answer_format: str,
+) -> Solution:
+  """Returns a solution with the executor's grade."""
+  outcome = _outcome(grade)
+  is_right_otherwise = bool(outcome) and task_type in _MANY_ANSWERS
+  return Solution(
+    prompt=prompt,
+    completion=completion,
+    task_type=task_type,
+    formatted=parsing.well_formatted(completion.text, answer_format),
+    outcome=outcome,
+    truth=grade.outcome,
+    vote=grade.vote,
+    computed=grade.computed,
+    said=grade.said,
+    reference=""
+    if is_right_otherwise
+    else solving.reference(task_type, prompt.task),
+  )
 
 
 def _outcome(grade: solving.VotedOutcome) -> Outcome:

@@ -9,7 +9,6 @@ from azr_jax.systems.azr.extensions import guide, intrinsic, repetition
 from azr_jax.systems.azr.proposer import Proposal
 from azr_jax.systems.azr.rewards import RewardRules
 from azr_jax.systems.azr.solver import Solution
-from azr_jax.tasks.programs import solving
 from azr_jax.tasks.programs.task import DEDUCTION, PROPOSE, SOLVE
 
 # Why a proposal is invalid, in words.
@@ -115,7 +114,7 @@ def of_solution(solution: Solution, rules: RewardRules) -> types.Trajectory:
     feedback=collect.feedback(
       solution.outcome, solution.formatted, solution.said
     ),
-    reference=solving.reference(solution.task_type, solution.prompt.task),
+    reference=solution.reference,
   )
 
 

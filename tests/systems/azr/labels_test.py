@@ -28,6 +28,7 @@ def rollouts(votes, truths=None, task=TASK):
       truth,
       vote,
       said="f(1) returns 1.",
+      reference="1",
     )
     for vote, truth in zip(votes, truths, strict=True)
   ]
@@ -46,7 +47,7 @@ def test_the_executors_labels_change_nothing():
   assert not labels.is_voted(TASK)
   labels.grade(given)
   assert [s.outcome for s in given] == [WRONG, TIMEOUT, RIGHT]
-  assert all(s.said for s in given)
+  assert all(s.said and s.reference for s in given)
   assert buffer.label(TASK) is None and labels.metrics("azr") == {}
   assert not labels.needs_vote("deduction", TASK)
 
@@ -59,7 +60,8 @@ def test_a_majority_labels_and_is_compared_with_the_truth():
   )
   assert labels.vote(given) == Solved(correct=2, incorrect=2, undecided=1)
   assert [s.outcome for s in given] == [RIGHT, RIGHT, WRONG, WRONG, TIMEOUT]
-  assert not any(s.said for s in given)  # It would give the truth away.
+  # They would give the truth away.
+  assert not any(s.said or s.reference for s in given)
   labels.keep()
   assert buffer.label(TASK) == "a"
   assert not labels.needs_vote("deduction", TASK)

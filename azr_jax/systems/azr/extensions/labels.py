@@ -108,7 +108,7 @@ class Labels:
     truths = [s.truth for s in rollouts if s.truth is not None]
     if self.by_vote(task):
       for solution, outcome in zip(rollouts, by_vote, strict=True):
-        solution.outcome, solution.said = outcome, ""
+        solution.relabel(outcome)
       if label is not None:
         self._new[task_type, task] = label
     return Solved.of(by_vote if uses_votes else truths)
@@ -119,8 +119,7 @@ class Labels:
       task, task_type = solution.prompt.task, solution.task_type
       if not self.by_vote(task):
         continue
-      solution.outcome = _outcome(solution, self._label(task_type, task))
-      solution.said = ""  # Only the truth's grade has it.
+      solution.relabel(_outcome(solution, self._label(task_type, task)))
       if solution.truth is not None:
         self._add_gap(solution, solution.truth)
 
@@ -138,7 +137,7 @@ class Labels:
     drawn = rng.integers(2, size=len(solutions))
     for solution, is_right in zip(solutions, drawn, strict=True):
       truth = solution.outcome
-      solution.outcome, solution.said = Outcome.of(bool(is_right)), ""
+      solution.relabel(Outcome.of(bool(is_right)))
       self._add_gap(solution, truth)
 
   def _add_gap(self, solution: Solution, truth: Outcome) -> None:
