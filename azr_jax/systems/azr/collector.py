@@ -23,7 +23,7 @@ from azr_jax.systems.azr.extensions.hook import StepExtensions
 from azr_jax.systems.azr.proposer import Proposer
 from azr_jax.systems.azr.rewards import Solved
 from azr_jax.systems.azr.solver import Solution
-from azr_jax.tasks.programs import environments
+from azr_jax.tasks.programs import environments, parsing
 from azr_jax.tasks.programs.prompt_builder import PromptBuilder
 from azr_jax.tasks.programs.task import EnvironmentTask, Instance, Task
 
@@ -126,7 +126,6 @@ class EpisodeCollector:
     assert proposal.task is not None
     guessed = 0.0
     if proposal.instances:
-      guessed = environments.guessing_rate(proposal.instances)
       # Every rollout gets an instance of its own, and a key of its own.
       fresh = proposal.instances[: self._learnability_samples]
       episode.rollouts = await solver.solve_each(
@@ -141,6 +140,8 @@ class EpisodeCollector:
         fresh,
         self._prompt_builder,
       )
+      if any(rollout.correct for rollout in episode.rollouts):
+        guessed = await self._guessed(proposal.instances, episode.rollouts)
     else:
       episode.rollouts = await self._sample(
         AZRCall.LEARN, episode, proposal.task, self._learnability_samples
@@ -148,6 +149,23 @@ class EpisodeCollector:
     proposal.solved = Solved.of(
       [rollout.outcome for rollout in episode.rollouts], guessed
     )
+
+  async def _guessed(
+    self, instances: Sequence[Instance], rollouts: Sequence[Solution]
+  ) -> float:
+    """Returns the solve rate of an environment that guessing reaches."""
+    answers = [
+      parsing.parse_output_answer(
+        rollout.completion.text, self._prompt_builder.answer_format
+      )
+      for rollout in rollouts
+    ]
+    measured = self._jobs.submit(
+      functools.partial(
+        environments.submit_guesses, instances=instances, answers=answers
+      )
+    )
+    return await Awaited(measured, self._jobs)
 
   async def _solve(self, episode: SelfPlayEpisode, task: Task | None) -> None:
     """Samples a solution of a task."""

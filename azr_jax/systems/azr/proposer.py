@@ -101,6 +101,11 @@ class Proposal:
     """Whether the proposal is valid, rather than admitted unverified."""
     return self.task is not None and self.rejection is None
 
+  def reject_duplicate(self) -> None:
+    """Rejects the task because another one does the same."""
+    self.task, self.rejection, self.solved = None, "duplicate", None
+    self.duplicate = True
+
 
 class Proposer:
   """Builds proposer prompts, and samples and validates proposals.

@@ -339,13 +339,20 @@ class AZR(System):
     return int(rng.integers(environments.MAX_SEED))
 
   def _add_tasks(self, episodes: Sequence[SelfPlayEpisode], step: int) -> None:
-    """Adds the valid tasks of a step to the buffers."""
+    """Adds the valid tasks of a step to the buffers.
+
+    Steps that began before this one may have added the same task meanwhile.
+    """
     for proposal in (episode.proposal for episode in episodes):
       if proposal.task is None:
         continue
       buffer = self.buffers[proposal.task_type]
       proposal.duplicate = buffer.has_equivalent(proposal.task)
-      buffer.add(proposal.task, step)
+      is_distinct = proposal.task_type in self.settings.distinct_types
+      if proposal.duplicate and is_distinct:
+        proposal.reject_duplicate()
+      else:
+        buffer.add(proposal.task, step)
 
   def _update_pass_rates(self, episodes: Sequence[SelfPlayEpisode]) -> None:
     """Updates the pass rates of buffered tasks with decided solutions."""

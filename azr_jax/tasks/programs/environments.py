@@ -25,7 +25,7 @@ environment is rejected with one of these reasons:
 
 EvoEnv also asks the model to review its environment. Here nobody checks that a
 message describes its task. If it does not, the task can only be guessed, so
-solve rates no higher than guessing's count as 0 (`guessing_rate`).
+solve rates no higher than guessing's count as 0 (`submit_guesses`).
 
 Paper: EvoEnv (arXiv 2605.14392). It leaves the numbers above open.
 """
@@ -55,6 +55,7 @@ from azr_jax.tasks.programs.validation import (
   Rejection,
   ValidationFuture,
 )
+from azr_jax.text import excerpts
 
 GENERATE, SOLVE, SCORE = FUNCTIONS = ("generate", "solve", "score")
 # Instances are random, unlike the outputs of other programs.
@@ -70,12 +71,15 @@ _GUESSES = (
   *("None", "True", "0", "1", "-1", "1000000"),
   *("''", "'no such answer'", "[]", "[0]", "()", "{}"),
 )
+# Other instances that each answer of the rollouts is tried on.
+_CROSSED = 3
 # Seeds are below this number.
 MAX_SEED = 1 << 31
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 _Texts = tuple[str, ...]
+_Outputs = tuple[str | None, ...]
 _Scores = tuple[float | None, ...]
 
 
@@ -129,17 +133,40 @@ def submit(
   return _unless_rejected(values, solved)
 
 
-def guessing_rate(instances: Sequence[Instance]) -> float:
-  """Returns the solve rate of always giving the most common answer.
+def submit_guesses(
+  executor: Executor,
+  instances: Sequence[Instance],
+  answers: Sequence[str | None],
+) -> Future[float]:
+  """Starts measuring the solve rate that guessing reaches.
 
-  It is the fraction of the other instances that have this answer, so it is 0 if
-  all answers differ.
+  It is the larger of two fractions: of the other instances that have the most
+  common answer, and of given answers that are right for other instances. Each
+  is tried on the next three.
 
   Args:
+    executor: the executor that runs `score`.
     instances: two or more instances of an environment.
+    answers: the texts of answers to the first instances; None: no answer.
   """
   most = _most_common([one.answer for one in instances])
-  return (most - 1) / (len(instances) - 1)
+  rate = (most - 1) / (len(instances) - 1)
+  crossed = min(_CROSSED, len(instances) - 1)
+  calls = [
+    f"{instances[(index + step) % len(instances)].value}, {written}"
+    for index, written in enumerate(map(literal_answer, answers))
+    for step in range(1, crossed + 1)
+    if written is not None
+  ]
+  if not calls:
+    return futures.done(rate)
+
+  def read(result: Result) -> float:
+    right = sum(_score(output) == 1 for output in result.outputs)
+    return max(rate, right / (crossed * len(answers)))
+
+  job = _job(instances[0].code, SCORE, calls)
+  return futures.then(executor.submit(job), read)
 
 
 def submit_instance(
@@ -182,13 +209,7 @@ def submit_grading(
   written = literal_answer(answer)
   if written is None:
     return futures.done(Outcome.INCORRECT)
-  job = Job(
-    SCORE,
-    instance.code,
-    (f"{instance.value}, {written}",),
-    entry=SCORE,
-    forbidden=FORBIDDEN,
-  )
+  job = _job(instance.code, SCORE, [f"{instance.value}, {written}"])
   return futures.then(
     executor.submit(job),
     lambda result: Outcome.of(_score(result.outputs[0]) == 1, result),
@@ -220,39 +241,44 @@ def _submit_scores(
   guessed = [f"{v}, {one}" for one in _GUESSES for v in tried]
   guessed += [f"{v}, {v}" for v in tried]
 
-  def judge(result: Result) -> _Scores | Rejection:
-    # A score may raise for an answer of another type.
-    if result.status not in ("ok", "error"):
-      return Rejection(result.status)
-    return tuple(0.0 if o is None else _score(o) for o in result.outputs)
+  wrong = [*swapped, *guessed]
 
   def read(
     scores: "tuple[_Scores | Rejection, ...]",
   ) -> Rejection | None:
-    for found in scores:
+    of_right, of_wrong = scores
+    for calls, found in ((right, of_right), (wrong, of_wrong)):
       if isinstance(found, Rejection):
         return found
       if None in found:
-        return Rejection("score")
-    of_right, of_wrong = scores
+        return Rejection("score", _said(SCORE, calls[found.index(None)]))
     assert not isinstance(of_right, Rejection)
     assert not isinstance(of_wrong, Rejection)
-    if any(score != 1 for score in of_right):
-      return Rejection("oracle")
-    groups = [of_wrong[: len(swapped)]]
-    for start in range(len(swapped), len(of_wrong), _COMPARED):
-      groups.append(of_wrong[start : start + _COMPARED])
-    return Rejection("lenient") if any(map(_is_guessed, groups)) else None
+    for call, score in zip(right, of_right, strict=True):
+      if score != 1:
+        return Rejection("oracle", _said(SCORE, call, f"is {score:g}"))
+    starts = (0, *range(len(swapped), len(wrong), _COMPARED))
+    for start, end in zip(starts, (*starts[1:], len(wrong)), strict=True):
+      if _is_guessed(of_wrong[start:end]):
+        call = wrong[start + of_wrong[start:end].index(1.0)]
+        return Rejection("lenient", _said(SCORE, call, "is 1"))
+    return None
 
   return futures.then(
     futures.gather(
       [
         _run(executor, code, SCORE, right, _scores),
-        _run(executor, code, SCORE, [*swapped, *guessed], judge),
+        # A score may raise for an answer of another type.
+        _run(executor, code, SCORE, wrong, _scores, may_raise=True),
       ]
     ),
     read,
   )
+
+
+def _said(entry: str, call: str, verb: str = "is not from 0 to 1") -> str:
+  """Returns a sentence about a call."""
+  return f"{entry}({excerpts.quoted(call)}) {verb}."
 
 
 def _is_guessed(scores: _Scores) -> bool:
@@ -278,11 +304,34 @@ def _run(
   code: str,
   entry: str,
   arguments: Sequence[str],
-  read: Callable[[Result], _Out],
+  read: Callable[[_Outputs], _Out | Rejection],
   runs: int = INDEPENDENT_RUNS,
-) -> Future[_Out]:
-  """Starts calling one of the functions, and reads the result."""
-  job = Job(
+  may_raise: bool = False,
+) -> "Future[_Out | Rejection]":
+  """Starts calling one of the functions, and reads the outputs.
+
+  Args:
+    executor: the executor that runs the function.
+    code: the program.
+    entry: one of `FUNCTIONS`.
+    arguments: the arguments of each call.
+    read: reads the outputs of all calls.
+    runs: number of independent runs.
+    may_raise: whether outputs are read although a call raised.
+  """
+
+  def judged(result: Result) -> _Out | Rejection:
+    if result.status == "ok" or (may_raise and result.status == "error"):
+      return read(result.outputs)
+    return Rejection.of(arguments, result, entry)
+
+  return futures.then(
+    executor.submit(_job(code, entry, arguments, runs)), judged
+  )
+
+
+def _job(code: str, entry: str, arguments: Sequence[str], runs: int = 1) -> Job:
+  return Job(
     entry,
     code,
     tuple(arguments),
@@ -291,7 +340,6 @@ def _run(
     forbidden=FORBIDDEN,
     validation=runs > 1,
   )
-  return futures.then(executor.submit(job), read)
 
 
 def _unless_rejected(
@@ -308,11 +356,9 @@ def _unless_rejected(
   return futures.then(source, apply)
 
 
-def _texts(result: Result) -> _Texts | Rejection:
+def _texts(outputs: _Outputs) -> _Texts | Rejection:
   """Returns the values of all calls, which must be literals for a prompt."""
-  if result.status != "ok":
-    return Rejection(result.status)
-  texts = tuple(str(output) for output in result.outputs)
+  texts = tuple(map(str, outputs))
   if "None" in texts:
     return Rejection("no_output")
   if max(map(len, texts)) > MAX_VALUE_CHARS:
@@ -322,11 +368,9 @@ def _texts(result: Result) -> _Texts | Rejection:
   return texts
 
 
-def _scores(result: Result) -> _Scores | Rejection:
-  """Returns the scores of all calls."""
-  if result.status != "ok":
-    return Rejection(result.status)
-  return tuple(_score(output) for output in result.outputs)
+def _scores(outputs: _Outputs) -> _Scores:
+  """Returns the scores of all calls; 0 for a call that raised."""
+  return tuple(0.0 if one is None else _score(one) for one in outputs)
 
 
 def _score(text: str | None) -> float | None:

@@ -81,18 +81,19 @@ class Rejection:
   detail: str = dataclasses.field(default="", compare=False)
 
   @classmethod
-  def of(cls, inputs: Sequence[str], result: Result) -> Self:
+  def of(cls, inputs: Sequence[str], result: Result, entry: str = "f") -> Self:
     """Returns the rejection of a program whose run failed.
 
     Args:
       inputs: the arguments of its calls.
       result: the result of the run, whose status is not `ok`.
+      entry: the function that was called.
     """
     if result.status == "blocked":
       return cls(result.status, f"It has `{result.error}`.")
     if result.status == "error" and None in result.outputs:
       call = excerpts.quoted(inputs[result.outputs.index(None)])
-      return cls(result.status, f"f({call}) fails with {result.error}.")
+      return cls(result.status, f"{entry}({call}) fails with {result.error}.")
     return cls(result.status)
 
 

@@ -12,6 +12,7 @@ from azr_jax.config.settings import Invalid
 from azr_jax.rollout.settings import SamplerSettings
 from azr_jax.systems.azr.calls import AZRCall
 from azr_jax.systems.azr.system import AZR
+from azr_jax.tasks.programs.buffer import task_key
 from azr_jax.tasks.programs.task import EnvironmentTask, Instance
 
 CODE = """import random
@@ -108,6 +109,34 @@ def test_a_solver_that_guesses_earns_the_proposer_nothing(played):
   assert sum(earned) <= 0.2 * len(earned)
 
 
+def test_a_loose_score_earns_the_proposer_nothing(played):
+  class Loose(Designer):
+    """Gives full marks to a quarter of all answers, which all differ."""
+
+    def reply(self, prompt, sample):
+      if "New environment" in prompt.text:
+        return super().reply(prompt, sample)
+      return answer(("output", str(2 + 4 * len(self.asked))))
+
+    def proposal(self):
+      text = super().proposal()
+      score = f"(answer - {self.made} - instance[0] * 7919 // 13) % 4 == 0"
+      wrong, _, end = text.rpartition("answer == instance[0] + ")
+      made, _, end = end.partition("\n")
+      solved = wrong.replace("instance[0] + ", "instance[0] * 7919 // 13 + ")
+      return f"{solved}{score}\n{end}"
+
+  policy = Loose(limit=9000)
+  _, batches = played(policy, steps=2, learnability_samples=8)
+  proposed = [
+    t for b in batches for t in b.trajectories if t.group_id[1] == "propose"
+  ]
+  rates = [t.metrics["solve_rate"] for t in proposed if t.metrics["valid"]]
+  assert len(rates) == 4
+  assert sum(0 < rate < 1 for rate in rates) >= 2
+  assert sum(t.reward for t in proposed) <= 0.25 * len(proposed)
+
+
 def test_solutions_of_instances_count_for_their_environment(played):
   system, _ = played(Designer(limit=9000))
   entries = system.state_dict()["environment"]["entries"]
@@ -132,6 +161,36 @@ def test_a_known_environment_is_rejected(played):
   assert counts == [1, 2]  # The first of the first step is new.
   messages = [t.message for t in system.buffers["environment"].tasks()]
   assert messages.count("Add 7.") == 1
+
+
+def test_an_environment_of_a_step_that_ends_first_is_known(played):
+  """With `rollout.max_staleness`, a step begins before earlier ones end."""
+
+  class Ahead(Designer):
+    """Its second step begins before the third, and ends after it."""
+
+    async def earlier_steps(self):
+      if self.other is not None:
+        other, self.other = self.other, None
+        batches.append(scripted.collect(system, other, 3))
+
+  def again(other=None):
+    policy = Ahead(limit=9000)
+    policy.other, policy.made = other, 50
+    return policy
+
+  system, _ = played(Designer(limit=9000))
+  batches = []
+  # Both propose the same.
+  batches.append(scripted.collect(system, again(other=again()), 2))
+  name = "proposals/azr/environment/rejected_duplicate"
+  assert [b.metrics.get(name, 0) for b in batches] == [0, 2]
+  keys = [task_key(t) for t in system.buffers["environment"].tasks()]
+  assert len(set(keys)) == len(keys)
+  rewards = [
+    t.reward for t in batches[1].trajectories if t.group_id[1] == "propose"
+  ]
+  assert rewards == [-1.0, -1.0]
 
 
 def test_a_copy_of_a_shown_environment_is_rejected(played):

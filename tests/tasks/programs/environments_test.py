@@ -146,14 +146,56 @@ def test_each_seed_draws_new_instances(executor):
   assert not values[0] & values[2]
 
 
-def test_what_guessing_reaches():
-  task = environments.EnvironmentTask("", "", "")
+@pytest.mark.parametrize(
+  ("given", "rate"),
+  [
+    ((None, None, None), 1 / 3),  # Of the other three, one has the answer 3.
+    (("3", None, None), 1 / 3),
+    # Right for three of nine, as one of the calls raises.
+    (("3", "3", "'a'"), 1 / 3),
+    (("3", "23", "13"), 4 / 9),
+    (("3", "3 + 0", "3"), 1 / 3),  # An expression is no answer.
+  ],
+)
+def test_what_guessing_reaches(executor, given, rate):
+  code = hostile.code(
+    score="def score(instance, answer):\n  return answer % 10 == instance"
+  )
+  task = environments.EnvironmentTask(code, "", "")
   answers = ["3", "1", "3", "0"]
-  drawn = [
-    environments.Instance(task, str(i), a) for i, a in enumerate(answers)
-  ]
-  assert environments.guessing_rate(drawn) == pytest.approx(1 / 3)
-  assert environments.guessing_rate(drawn[1:]) == 0
+  drawn = [environments.Instance(task, one, one) for one in answers]
+  found = environments.submit_guesses(executor, drawn, given)
+  assert found.result() == pytest.approx(rate)
+
+
+def test_instances_with_different_answers_cannot_be_guessed(executor):
+  task = environments.EnvironmentTask(hostile.code(), "", "")
+  drawn = [environments.Instance(task, f"[{i}, 0]", str(i)) for i in range(4)]
+  guesses = environments.submit_guesses(executor, drawn, ["0", "1", "2"])
+  assert guesses.result() == 0
+
+
+@pytest.mark.parametrize(
+  ("parts", "said"),
+  [
+    ({"solve": "def solve(instance):\n  return 1 // 0"}, "solve([{}"),
+    (
+      {"score": "def score(instance, answer):\n  return 2"},
+      "score([{} is not from 0 to 1.",
+    ),
+    (
+      {"score": "def score(instance, answer):\n  return 0.25"},
+      "score([{} is 0.25.",
+    ),
+    ({"score": "def score(instance, answer):\n  return 1"}, "score([{} is 1."),
+  ],
+)
+def test_a_rejection_names_a_call(executor, parts, said):
+  code = hostile.code(**parts)
+  found = environments.submit(executor, code, "", 3, 0).result()
+  assert isinstance(found, validation.Rejection)
+  start, _, end = said.partition("{}")
+  assert found.detail.startswith(start) and found.detail.endswith(end)
 
 
 def test_a_failing_seed_draws_nothing(executor):

@@ -48,8 +48,7 @@ class Duplicates:
       known = self._known[proposal.task_type]
       key = buffer_lib.task_key(proposal.task)
       if key in known:
-        proposal.task, proposal.rejection = None, "duplicate"
-        proposal.duplicate = True
+        proposal.reject_duplicate()
       else:
         known.add(key)
     finally:

@@ -27,6 +27,7 @@ import numpy as np
 from azr_jax.config.settings import Settings, setting
 from azr_jax.rollout.policy import Policy
 from azr_jax.systems.azr.calls import AZRCall
+from azr_jax.systems.azr.extensions import rewriting
 from azr_jax.systems.azr.proposer import Proposal
 from azr_jax.tasks.programs import parsing, prompts
 from azr_jax.tasks.programs.task import EnvironmentTask, InductionTask, Triplet
@@ -55,10 +56,14 @@ class GuideSettings(Settings):
 
 
 def prompt_text(proposal: Proposal, goal: str) -> str:
-  """Returns the guide's prompt about a valid proposal."""
+  """Returns the guide's prompt about a valid proposal.
+
+  It shows the program without comments, which could ask for good grades.
+  """
   task = proposal.task
   assert task is not None
-  shown = [prompts.fence("python", task.code)]
+  code = rewriting.strip(task.code, ("comments",))
+  shown = [prompts.fence("python", code)]
   if isinstance(task, Triplet):
     shown.append(prompts.fence("input", task.input))
   else:

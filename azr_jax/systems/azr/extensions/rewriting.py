@@ -39,7 +39,7 @@ def _stripped(tree: ast.Module, what: Collection[str]) -> str:
   if "globals" in what:
     tree.body = [node for node in tree.body if isinstance(node, kept)]
   for node in ast.walk(tree) if "comments" in what else ():
-    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+    if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef):
       if ast.get_docstring(node, clean=False) is not None:
         node.body = node.body[1:] or [ast.Pass()]
   return write(tree)
