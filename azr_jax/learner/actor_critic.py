@@ -63,7 +63,8 @@ def make_actor_critic_update(
       assert fixed.reference is not None
       reference = (fixed.whole(fixed.reference),)
     params = fixed.whole(state.critic.params)
-    value_batch, metrics = estimate(params, batch, *reference)
+    estimates, metrics = estimate(params, batch, *reference)
+    value_batch = estimates.of(batch)
     policy, critic = state.policy, state.critic
     policy_batch, prepared = preparation.prepared(
       prepare, policy, value_batch.batch, fixed

@@ -59,7 +59,25 @@ class ValueBatch(flax.struct.PyTreeNode):
   returns: Float32[Leaf, "*A B S"]
 
 
-# Jitted: (critic params, batch) -> (ValueBatch, metrics). With a KL penalty,
+class Estimates(flax.struct.PyTreeNode):
+  """What a critic estimates for each target of a batch.
+
+  Attributes:
+    advantages: GAE's advantages.
+    old_values, returns: as in `ValueBatch`.
+  """
+
+  advantages: Float32[Leaf, "*A B S"]
+  old_values: Float32[Leaf, "*A B S"]
+  returns: Float32[Leaf, "*A B S"]
+
+  def of(self, batch: types.Batch) -> ValueBatch:
+    """Returns the batch with advantages in place of rewards, and values."""
+    estimated = batch.replace(advantages=self.advantages, rewards=None)
+    return ValueBatch(estimated, self.old_values, self.returns)
+
+
+# Jitted: (critic params, batch) -> (Estimates, metrics). With a KL penalty,
 # the reference's parameters are the third argument.
 Estimate: TypeAlias = jax.stages.Wrapped
 
@@ -86,8 +104,8 @@ def make_estimate(
     options: XLA compiler options.
 
   Returns:
-    `(critic params, batch) -> (ValueBatch, metrics)`. The given batch has
-    rewards, the returned one GAE's advantages in their place.
+    `(critic params, batch with rewards) -> (Estimates, metrics)`. The batch is
+    no result, because devices would hold it twice.
   """
   # Only the row axis is sharded. Merging it with the micro-batch axis would
   # make every device gather the whole batch.
@@ -97,7 +115,7 @@ def make_estimate(
 
   def estimate(
     params: Params, batch: types.Batch, reference: Params | None = None
-  ) -> tuple[ValueBatch, Metrics]:
+  ) -> tuple[Estimates, Metrics]:
     def score(index: jax.Array, scores: jax.Array) -> jax.Array:
       micro = update.micro_batch(batch, index)
       return scores.at[index].set(value_model.values(model, params, micro))
@@ -128,8 +146,7 @@ def make_estimate(
     if normalize:
       advantages = _normalized(advantages, mask)
     metrics |= _of_repetition(old_values, advantages, batch)
-    estimated = batch.replace(advantages=advantages, rewards=None)
-    return ValueBatch(estimated, old_values, returns), metrics
+    return Estimates(advantages, old_values, returns), metrics
 
   by_row = mesh_lib.token_sharding(mesh, axis=1)
   return jax.jit(

@@ -75,6 +75,8 @@ def train(
           training.state, batch, training.fixed
         )
         learned = step_log.fetch(learner_metrics)
+        # The next step samples in their place.
+        del batch, packed_rows
 
         # Log, while the update runs.
         log = sampled_by.sample_log

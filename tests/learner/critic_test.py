@@ -391,12 +391,12 @@ def test_advantages_stay_fixed_over_epochs(learned, one_device_mesh):
   valued, _ = estimate(start.critic.params, batch)
   want = jax.tree.map(jnp.asarray, start.critic)
   for _ in range(2):
-    want, _ = critic_update(want, valued, Fixed())
+    want, _ = critic_update(want, valued.of(batch), Fixed())
   tiny_updates.close(twice.critic.params, jax.device_get(want.params))
   # Advantages of the updated critic would give a different result.
   late, _ = estimate(jax.tree.map(jnp.asarray, once.critic.params), batch)
   other, _ = critic_update(
-    jax.tree.map(jnp.asarray, once.critic), late, Fixed()
+    jax.tree.map(jnp.asarray, once.critic), late.of(batch), Fixed()
   )
   apart = jax.tree.map(
     lambda a, b: np.abs(a - b).max(), twice.critic.params, other.params
