@@ -164,19 +164,25 @@ def make_engine(
   )
 
 
+def stacks_layers(model: transformer.Transformer, platform: str) -> bool:
+  """Returns whether prefill stacks the layers of a decoder first.
+
+  On TPUs it stacks separate layers. The copy adds a quarter to a call, but
+  compiling prefill layer by layer would take five times as long.
+  """
+  return model.unrolled and platform == "tpu"
+
+
 def prefill_of(
   model: transformer.Transformer, platform: str
 ) -> Callable[..., pages.Pool]:
   """Returns `steps.prefill` of a decoder.
 
-  On TPUs it stacks separate layers first. The copy adds a quarter to a call,
-  but compiling prefill layer by layer would take five times as long.
-
   Args:
     model: the decoder for sampling.
     platform: cpu, gpu or tpu.
   """
-  if not model.unrolled or platform != "tpu":
+  if not stacks_layers(model, platform):
     return functools.partial(steps_lib.prefill, model)
   stacked = model.clone(unrolled=False)
 

@@ -18,9 +18,9 @@ from azr_jax.models.config import ExpertShape
 from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
 from azr_jax.rollout.build import build_engine
-from azr_jax.rollout.engine import Engine
+from azr_jax.rollout.engine import Engine, stacks_layers
 from azr_jax.rollout.settings import RolloutMeshSettings, SamplerSettings
-from azr_jax.types import Rules
+from azr_jax.types import Params, Rules
 
 # The fraction of device memory that loaded parameters, a copy of the weights
 # and the KV cache may take together. The rest is left for running programs.
@@ -118,14 +118,29 @@ def weight_bytes(engine: Engine) -> int:
 
   A base that the learner holds anyway is left out.
   """
-  params = jax.eval_shape(
-    functools.partial(sampling_params.convert, engine.model),
-    nn.unbox(transformer.abstract_params(transformer.plain(engine.model))),
-  )
-  shardings = engine.param_shardings
+  params, shardings = _weights(engine), engine.param_shardings
   if engine.shares_base:
     params, shardings = map(adapters.adapters_of, (params, shardings))
   return _shard_bytes(params, shardings)
+
+
+def stacked_bytes(engine: Engine) -> int:
+  """Returns the bytes per device of the layers that each prefill copies."""
+  if not stacks_layers(engine.model, mesh_lib.platform(engine.mesh)):
+    return 0
+  params, shardings = (
+    {k: v for k, v in tree.items() if k.startswith(f"{transformer.LAYERS}_")}
+    for tree in (_weights(engine), engine.param_shardings)
+  )
+  return _shard_bytes(params, shardings)
+
+
+def _weights(engine: Engine) -> Params:
+  """Returns the shapes of the sampler's parameters."""
+  return jax.eval_shape(
+    functools.partial(sampling_params.convert, engine.model),
+    nn.unbox(transformer.abstract_params(transformer.plain(engine.model))),
+  )
 
 
 def cache_bytes(engine: Engine) -> int:

@@ -212,7 +212,9 @@ def fit_cache(
   copies = _CPU_HALF_COPIES if is_cpu and is_half else 1
   page = layout.cache_bytes(engine) // engine.num_pages * copies
   needed = weights + engine.num_pages * page
-  if needed <= layout.MAX_HELD * room:
+  # What a prefill copies may take the memory that other programs leave.
+  held_room = min(layout.MAX_HELD * room, room - layout.stacked_bytes(engine))
+  if needed <= held_room:
     return rollout
   shapes = engine.shapes
   least = shapes.max_pages_per_row + shapes.pages_for(
@@ -238,7 +240,7 @@ def fit_cache(
       f"config.rollout.prompt_buckets={rollout.prompt_buckets}, or take a "
       "smaller model",
     )
-  fitting = int((layout.MAX_HELD * room - weights) // page)
+  fitting = int((held_room - weights) // page)
   # The size is later converted back to pages and rounded down. With half a page
   # more, the result is the same number.
   pages = max(fitting, least) + 0.5

@@ -106,6 +106,27 @@ def test_a_cache_that_does_not_fit_becomes_what_memory_has(mesh, dtype, copies):
   assert sizes.fit_cache(model, mesh, RULES, found, room) == found
 
 
+@pytest.mark.parametrize("layers, copied", [("unrolled", 1.0), ("scan", 0.0)])
+def test_a_cache_leaves_room_for_what_prefill_copies_on_tpus(
+  mesh, monkeypatch, layers, copied
+):
+  monkeypatch.setattr(mesh_lib, "platform", lambda mesh: "tpu")
+  c = dataclasses.replace(CHAT, layers=layers)
+  engine = build_engine(MODEL, mesh, RULES, c)
+  weights = layout.weight_bytes(engine)
+  stacked = layout.stacked_bytes(engine)
+  # All but the embedding, which is also the output head.
+  config = MODEL.config
+  table = 4 * config.hidden_size * (config.vocab_size + 1)
+  assert stacked == copied * (weights - table)
+  room = int(4.5 * weights)
+  found = sizes.fit_cache(MODEL, mesh, RULES, c, room)
+  cache = layout.cache_bytes(build_engine(MODEL, mesh, RULES, found))
+  page = cache / build_engine(MODEL, mesh, RULES, found).num_pages
+  limit = min(layout.MAX_HELD * room, room - stacked)
+  assert limit - page < weights + cache <= limit
+
+
 def test_calls_of_decode_stay_within_a_page_of_a_small_cache(mesh):
   c = dataclasses.replace(CHAT, decode_chunk=512)
   found = sizes.fit_cache(MODEL, mesh, RULES, c, 12 * GIB)
