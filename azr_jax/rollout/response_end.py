@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -115,6 +115,25 @@ class ResponseEnds:
       for stop in self._stop_strings:
         if stop[-1] == last:
           rows[some] |= self._may_hold(stop, token_ids[some], ends).any(1)
+    return rows
+
+  def have(
+    self,
+    marks: Iterable[str],
+    token_ids: Int[np.ndarray, "B N"],
+    num_generated: Int[np.ndarray, " B"],
+  ) -> Bool[np.ndarray, " B"]:
+    """Returns where new tokens may have one of some characters.
+
+    Args:
+      marks: the characters.
+      token_ids: as for `may_end`.
+      num_generated: as for `may_end`.
+    """
+    is_new = np.arange(token_ids.shape[1]) < num_generated[:, None]
+    rows = np.zeros(len(token_ids), bool)
+    for mark in marks:
+      rows |= (self._by_character[mark].find(token_ids) & is_new).any(1)
     return rows
 
   def _may_hold(

@@ -60,8 +60,13 @@ class Request:
 
   @property
   def has_own_ends(self) -> bool:
-    """Whether the host must look for ends that only this request has."""
-    return bool(self.stop_strings or self.stop_ids or self.tool_runner)
+    """Whether any token may be an end that only this request has."""
+    return bool(self.stop_strings or self.stop_ids) or self.end_marks is None
+
+  @property
+  def end_marks(self) -> str | None:
+    """The `end_marks` of the tool runner; "" without one."""
+    return "" if self.tool_runner is None else self.tool_runner.end_marks
 
 
 @dataclasses.dataclass(eq=False)

@@ -150,7 +150,8 @@ def no_changes(slots: int, devices: int, max_pages_per_row: int) -> Changes:
 _SLOT = np.dtype(
   [
     ("occupied", bool),
-    ("watched", bool),  # The request has stop strings or tools of its own.
+    ("watched", bool),  # Any token may end the response.
+    ("marked", bool),  # A token with one of its tool's marks may end it.
     ("started", np.int64),  # Ascending in the order of entry.
     ("length", np.int64),  # Cached tokens.
     ("num_pages", np.int64),
@@ -214,8 +215,13 @@ class SlotTable:
 
   @property
   def watched(self) -> Bool[np.ndarray, " B"]:
-    """The slots whose requests have stop strings or tools of their own."""
+    """The slots whose requests have ends of their own, at any token."""
     return self._slots["watched"] & self.occupied
+
+  @property
+  def marked(self) -> Bool[np.ndarray, " B"]:
+    """The slots whose tools end responses at a mark."""
+    return self._slots["marked"] & self.occupied
 
   @property
   def num_live(self) -> Int[np.ndarray, " devices"]:
@@ -252,6 +258,7 @@ class SlotTable:
     self._slots[slot] = (
       True,
       request.has_own_ends,
+      bool(request.end_marks),
       self._num_entered,
       cached.count,
       len(cached.pages),

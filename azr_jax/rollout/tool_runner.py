@@ -50,7 +50,18 @@ def split_responses(
 
 
 class ToolRunner(Protocol):
-  """Runs the tool calls of many conversations at once."""
+  """Runs the tool calls of many conversations at once.
+
+  Attributes:
+    end_marks: characters of which one is in the token that ends a response.
+      `end_of_response` is only called for responses with new tokens that may
+      have one, so never without marks. None: any token may end a response.
+  """
+
+  @property
+  def end_marks(self) -> str | None:
+    """The characters that end a response; None: any."""
+    ...
 
   def forget(self, sequence_id: SequenceId) -> None:
     """Drops a conversation that has ended or was cancelled."""

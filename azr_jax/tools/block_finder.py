@@ -31,6 +31,8 @@ class BlockFinder:
         closed block.
     """
     self._decode, self._begun = decode, begun
+    # Number of leading tokens that were decoded.
+    self._read = 0
     self._opening: code_blocks.OpeningFence | None = None
     # The end of the last line, or its start once a block is open.
     self._line = ""
@@ -45,16 +47,18 @@ class BlockFinder:
     """Finds the end of the block among the new tokens.
 
     Args:
-      token_ids: the completion so far.
+      token_ids: the completion so far. Tokens that no call has seen before are
+        read, too.
       response_start: index of the response's first token.
-      num_checked: number of leading tokens seen by earlier calls; no block
-        ends among them.
+      num_checked: number of leading tokens among which no block ends.
 
     Returns:
       The number of tokens up to the end of the block, or None.
     """
-    context = max(response_start, num_checked - _CONTEXT_TOKENS)
-    seen = self._decode(token_ids[context:num_checked].tolist())
+    start = max(response_start, self._read)
+    self._read = len(token_ids)
+    context = max(response_start, start - _CONTEXT_TOKENS)
+    seen = self._decode(token_ids[context:start].tolist())
     text = self._decode(token_ids[context:].tolist())
     if not self._add_text(text[len(os.path.commonprefix([seen, text])) :]):
       return None

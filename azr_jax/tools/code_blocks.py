@@ -16,6 +16,7 @@ import re
 
 from azr_jax.text import fences, tags
 
+MARKS = "`", "~"
 # Number of characters at the end of a line to search for an opening fence.
 MAX_OPENING = 256
 _OPENING = re.compile(

@@ -103,6 +103,11 @@ class PythonTool:
     """The libraries that scripts may import besides the standard library."""
     return self._importable
 
+  @property
+  def end_marks(self) -> str | None:
+    """The marks of fences, because a response ends with one."""
+    return "".join(code_blocks.MARKS)
+
   def forget(self, sequence_id: SequenceId) -> None:
     """Drops a conversation that has ended or was cancelled."""
     self._finders.pop(sequence_id, None)
@@ -121,10 +126,6 @@ class PythonTool:
       begun = "" if response_start else prompt.prefill
       finder = BlockFinder(self._decode, begun)
       self._finders[sequence_id] = response_start, finder
-      # A conversation of a killed run may resume in the middle of a response.
-      finder.end_of_block(
-        token_ids[:num_checked], response_start, response_start
-      )
     return finder.end_of_block(token_ids, response_start, num_checked)
 
   def _decode(self, token_ids: Sequence[int]) -> str:

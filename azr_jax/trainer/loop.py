@@ -63,10 +63,8 @@ def train(
         trained, group_metrics = batching.drop_equal_groups(trajectories)
         advantages = batching.estimate_advantages(trained)
 
-        # Pack.
+        # Pack and update. Devices wait while hosts compare their batches.
         batch = batching.pack(trained, advantages, step)
-
-        # Update. Devices wait while the hosts compare their packed batches.
         packed_rows = update.without_padding(batch)
         run.assert_same(f"batch of step {step}", *jax.tree.leaves(packed_rows))
         batch = update.place(batch, experiment.mesh)
@@ -75,8 +73,7 @@ def train(
           training.state, batch, training.fixed
         )
         learned = step_log.fetch(learner_metrics)
-        # The next step samples in their place.
-        del batch, packed_rows
+        del batch, packed_rows  # The next step samples in their place.
 
         # Log, while the update runs.
         log = sampled_by.sample_log

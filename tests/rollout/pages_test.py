@@ -22,6 +22,8 @@ class Tools:
   def __init__(self, rng):
     self.rng, self.pending = rng, {}
 
+  end_marks = None
+
   def forget(self, sequence_id):
     self.pending.pop(sequence_id, None)
 

@@ -38,6 +38,8 @@ class ScriptedToolRunner:
     self.pending = {}
     self.polls = self.num_tool_calls = 0
 
+  end_marks = None
+
   def forget(self, sequence_id):
     self.pending.pop(sequence_id, None)
 
@@ -133,6 +135,36 @@ def test_a_stop_string_also_ends_a_response(params, one_device_mesh):
     for ids in split_responses(completion.token_ids, completion.loss_mask):
       text = ByteTokenizer().decode(ids)
       assert stop not in text[:-1] and len(ids) <= 6
+
+
+@pytest.mark.parametrize("marks", ["", "aeiou"])
+def test_only_a_mark_makes_the_host_look_for_an_end(
+  params, one_device_mesh, marks
+):
+  class Marked(ScriptedToolRunner):
+    """Ends a response at its first mark."""
+
+    end_marks = marks
+    calls = 0
+
+    def end_of_response(
+      self, sequence_id, prompt, token_ids, response_start, num_checked
+    ):
+      self.calls += 1
+      found = np.flatnonzero(np.isin(token_ids[num_checked:], ids))
+      assert len(found)
+      return num_checked + int(found[0]) + 1
+
+  ids = ByteTokenizer().encode(marks)
+  runner = Marked()
+  policy = long_policy(params, one_device_mesh, max_tokens=60)
+  conversations = converse(policy, runner)
+  ended = 0
+  for completion in conversations.values():
+    split = split_responses(completion.token_ids, completion.loss_mask)
+    ended += sum(response[-1] in ids for response in split)
+    assert not any(set(response[:-1]) & set(ids) for response in split)
+  assert (runner.calls >= ended > 0) if marks else not runner.calls
 
 
 def test_the_loss_mask_tells_responses_from_tool_outputs(

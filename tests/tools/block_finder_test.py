@@ -14,12 +14,17 @@ PIECES = (
 ).split("|")
 
 
-def end_of_block(token_ids, start, chunk, decode, begun=""):
-  """Returns the end that a finder reports when tokens come in chunks."""
+def end_of_block(token_ids, start, chunk, decode, begun="", marks=""):
+  """Returns the end that a finder reports when tokens come in chunks.
+
+  With marks, the finder is not called for chunks without one.
+  """
   finder, checked, end = BlockFinder(decode, begun), start, None
   while end is None and checked < len(token_ids):
     so_far = np.asarray(token_ids[: checked + chunk], np.int32)
-    end = finder.end_of_block(so_far, start, checked)
+    new = "".join(decode([token]) for token in so_far[checked:])
+    if not marks or set(marks) & set(new):
+      end = finder.end_of_block(so_far, start, checked)
     checked = len(so_far)
   return end
 
@@ -35,8 +40,14 @@ def first_end(token_ids, start, decode, begun=""):
 
 
 @settings(max_examples=300)
-@given(st.lists(st.sampled_from(PIECES), max_size=40), st.integers(1, 7))
-def test_a_response_ends_with_the_token_that_closes_its_block(pieces, chunk):
+@given(
+  st.lists(st.sampled_from(PIECES), max_size=40),
+  st.integers(1, 7),
+  st.sampled_from(("", code_blocks.MARKS)),
+)
+def test_a_response_ends_with_the_token_that_closes_its_block(
+  pieces, chunk, marks
+):
   """The end does not depend on how many tokens arrive at a time."""
 
   def decode(token_ids):
@@ -45,7 +56,8 @@ def test_a_response_ends_with_the_token_that_closes_its_block(pieces, chunk):
   token_ids = list(range(len(pieces)))
   start = len(pieces) // 4  # The tokens before belong to another response.
   expected = first_end(token_ids, start, decode)
-  assert end_of_block(token_ids, start, chunk, decode) == expected
+  found = end_of_block(token_ids, start, chunk, decode, marks=marks)
+  assert found == expected
 
 
 @settings(max_examples=300)

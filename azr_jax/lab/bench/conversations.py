@@ -75,6 +75,11 @@ class ScriptedToolRunner:
     self.wait_s = 0.0
     self.decoding = self.awaiting = self.slots = 0
 
+  @property
+  def end_marks(self) -> str | None:
+    """None: responses end after a number of tokens."""
+    return None
+
   def forget(self, sequence_id: SequenceId) -> None:
     """Does nothing: no state is kept per conversation."""
 

@@ -55,6 +55,11 @@ class Conversations:
     self._has_end: dict[SequenceId, bool] = {}
     self._shown: dict[SequenceId, str] = {}
 
+  @property
+  def end_marks(self) -> str | None:
+    """No character, because only stop tokens and stop strings end replies."""
+    return ""
+
   def forget(self, sequence_id: SequenceId) -> None:
     """Drops a conversation that ended or was cancelled."""
     self._has_end.pop(sequence_id, None)
