@@ -751,8 +751,8 @@ _ORZ = (
   _of(
     "orz | algorithm 1, lines 6 to 15 |",
     file="azr_jax/learner/critic.py",
-    line="    estimated = batch.replace(advantages=advantages, rewards=None)\n",
-    broken="    estimated = batch.replace(advantages=returns, rewards=None)\n",
+    line="    return Estimates(advantages, old_values, returns), metrics\n",
+    broken="    return Estimates(returns, old_values, returns), metrics\n",
     tests="tests/learner/critic_test.py::"
     "test_the_policy_learns_from_normalized_advantages",
   ),

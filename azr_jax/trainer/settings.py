@@ -370,6 +370,16 @@ class EvaluateSettings(SamplingSettings):
   executor: ExecutorSettings = ExecutorSettings(profile="programs")
   hosts: HostsSettings = HostsSettings()
 
+  def check(self) -> None:
+    """Rejects several greedy answers per item, which would be equal."""
+    super().check()
+    samples = self.evaluate.samples
+    if samples > 1 and self.rollout.temperature == 0:
+      raise Invalid(
+        "evaluate.samples",
+        f"={samples}: expected 1, because rollout.temperature=0.0",
+      )
+
 
 @dataclasses.dataclass(frozen=True)
 class CorpusSettings(Settings):

@@ -285,6 +285,15 @@ def test_a_bad_value_is_named(key, value):
   assert "\n" not in message
 
 
+def test_equal_greedy_answers_are_refused():
+  config = evaluate.get_config("chat")
+  config.evaluate.samples = 16
+  with pytest.raises(Invalid, match="samples=16: expected 1, because rollout"):
+    settings.read(EvaluateSettings, config)
+  config.rollout.temperature = 0.6
+  assert settings.read(EvaluateSettings, config).evaluate.samples == 16
+
+
 def test_adapters_keep_float32_parameters():
   config = azr.get_config("qwen3-0.6b_lora_h100")
   config.optimizer.moments = "int8"

@@ -419,6 +419,7 @@ def test_an_evaluation_asks_for_its_responses_and_longest_prompt(
   monkeypatch.setattr(loading, "load_policy", ask)
   config = evaluate.get_config(variant)
   config.evaluate.samples = 4
+  config.rollout.temperature = 1.0
   config.evaluate.max_tokens = f"{benchmark}=100"
   folder = str(tmp_path)
   with pytest.raises(Asked) as caught:
