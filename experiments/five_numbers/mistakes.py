@@ -1,0 +1,85 @@
+"""Counts where greedy answers to sums of five numbers first go wrong.
+
+  python -m experiments.five_numbers.mistakes
+
+reads the kept answers and writes one line per arm: percent of the answers of
+all seeds.
+
+| mistake | the first wrong thing |
+| --- | --- |
+| `numbers N` | step N does not begin with the last result, or adds another
+  number than the sum has there |
+| `result N` | the result of step N |
+| `stops after N` | there are N right steps, and no more |
+| `other` | a step too many, or another number in the box |
+"""
+
+import collections
+import json
+import pathlib
+import re
+import sys
+from collections.abc import Iterator
+
+from azr_jax.lab.experiments import answers
+
+_RUNS = pathlib.Path(__file__).parent / "runs"
+_SCORE = "greedy"
+_STEP = re.compile(r"(-?\d+)([+-])(-?\d+)=(-?\d+)")
+_TERM = re.compile(r"(?:^|([+-]) )(\d+)")
+_BOX = re.compile(r"\\boxed\{(-?\d+)\}")
+RIGHT, OTHER = "right", "other"
+
+
+def terms(question: str) -> list[int]:
+  """Returns the numbers of a sum, with their signs."""
+  left = question.rpartition(":")[2].strip()
+  return [int(f"{sign}{n}") for sign, n in _TERM.findall(left)]
+
+
+def first_mistake(question: str, answer: str) -> str:
+  """Returns the first mistake of an answer, or `right`."""
+  total, *rest = terms(question)
+  thought = answer.partition("</think>")[0]
+  steps = _STEP.findall(thought)
+  for number, (left, sign, right, result) in enumerate(steps, 1):
+    if number > len(rest):
+      return OTHER
+    added = int(right) if sign == "+" else -int(right)
+    if (int(left), added) != (total, rest[number - 1]):
+      return f"numbers {number}"
+    total += added
+    if int(result) != total:
+      return f"result {number}"
+  if len(steps) < len(rest):
+    return f"stops after {len(steps)}"
+  box = _BOX.search(answer)
+  return RIGHT if box is not None and int(box[1]) == total else OTHER
+
+
+def _mistakes(run: str) -> Iterator[str]:
+  """Yields the first mistake of each answer of a run."""
+  path = _RUNS / f"items_{_SCORE}.json"
+  questions = json.loads(path.read_text("utf-8"))
+  found = answers.read(answers.path_of(_RUNS, _SCORE, run))
+  for id_, one in found.items():
+    yield first_mistake(questions[id_], one["responses"][0])
+
+
+def main() -> None:
+  """Writes a line per arm."""
+  counts: dict[str, collections.Counter[str]] = {}
+  for path in sorted((_RUNS / answers.FOLDER).glob(f"{_SCORE}_*.jsonl.gz")):
+    run = path.name.removeprefix(f"{_SCORE}_").partition(".")[0]
+    arm = run.rpartition("_")[0] or run
+    counts.setdefault(arm, collections.Counter()).update(_mistakes(run))
+  for arm, found in counts.items():
+    shares = [
+      f"{name} {100 * count / found.total():.1f}"
+      for name, count in found.most_common()
+    ]
+    sys.stdout.write(f"{arm}: {', '.join(shares)}\n")
+
+
+if __name__ == "__main__":
+  main()
