@@ -24,6 +24,7 @@ from typing import Any
 
 from azr_jax import types
 from azr_jax.config.settings import Invalid
+from azr_jax.executor.settings import ExecutorSettings
 from azr_jax.randomness import streams
 from azr_jax.randomness.purposes import Purpose
 from azr_jax.rollout.policy import Policy
@@ -90,6 +91,7 @@ class AZR(System):
       settings.equality_rule,
       settings.answer_format,
       context.templates,
+      _environment_call_s(limits),
     )
     appendix = settings.appendix
     self._proposer = Proposer(
@@ -405,6 +407,15 @@ class AZR(System):
         max(step - FRESH_STEPS, seeding.SEED_STEP) + 1
       )
     return step_metrics
+
+
+def _environment_call_s(limits: ExecutorSettings) -> float:
+  """Returns the CPU seconds of each call of a proposed environment.
+
+  Calls share the time of their job.
+  """
+  job = environments.full_job()
+  return float(f"{limits.limits(job).run_s / len(job.inputs):.2g}")
 
 
 def _rollouts(episodes: Sequence[SelfPlayEpisode]) -> list[Solution]:

@@ -71,6 +71,8 @@ _GUESSES = (
   *("None", "True", "0", "1", "-1", "1000000"),
   *("''", "'no such answer'", "[]", "[0]", "()", "{}"),
 )
+# A job has at most this many calls, because they share its time.
+CALLS_PER_JOB = 15
 # Other instances that each answer of the rollouts is tried on.
 _CROSSED = 3
 # Seeds are below this number.
@@ -310,6 +312,8 @@ def _run(
 ) -> "Future[_Out | Rejection]":
   """Starts calling one of the functions, and reads the outputs.
 
+  The first job that fails is the last one.
+
   Args:
     executor: the executor that runs the function.
     code: the program.
@@ -320,14 +324,24 @@ def _run(
     may_raise: whether outputs are read although a call raised.
   """
 
-  def judged(result: Result) -> _Out | Rejection:
-    if result.status == "ok" or (may_raise and result.status == "error"):
-      return read(result.outputs)
-    return Rejection.of(arguments, result, entry)
+  def after(outputs: _Outputs) -> "Future[_Out | Rejection]":
+    part = arguments[len(outputs) :][:CALLS_PER_JOB]
+    if not part:
+      return futures.done(read(outputs))
 
-  return futures.then(
-    executor.submit(_job(code, entry, arguments, runs)), judged
-  )
+    def judged(result: Result) -> "Future[_Out | Rejection]":
+      if result.status == "ok" or (may_raise and result.status == "error"):
+        return after(outputs + result.outputs)
+      return futures.done(Rejection.of(part, result, entry))
+
+    return futures.then(executor.submit(_job(code, entry, part, runs)), judged)
+
+  return after(())
+
+
+def full_job() -> Job:
+  """Returns a job of validation that has as many calls as one may have."""
+  return _job("", SCORE, CALLS_PER_JOB * [""], INDEPENDENT_RUNS)
 
 
 def _job(code: str, entry: str, arguments: Sequence[str], runs: int = 1) -> Job:

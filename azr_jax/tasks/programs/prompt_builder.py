@@ -36,6 +36,8 @@ class PromptBuilder:
       compared.
     answer_format: one of `parsing.ANSWER_FORMATS`.
     custom_templates: the user's templates. None uses the built-in wording.
+    environment_timeout_s: the limit in CPU seconds per call of a proposed
+      environment; None: `proposer_timeout_s`.
   """
 
   prompt_format: str
@@ -44,6 +46,7 @@ class PromptBuilder:
   states_equality: bool = False
   answer_format: str = parsing.FENCED
   custom_templates: Templates | None = None
+  environment_timeout_s: float | None = None
 
   def propose_triplet(
     self,
@@ -91,7 +94,7 @@ class PromptBuilder:
 
   def propose_environment(self, references: Sequence[EnvironmentTask]) -> str:
     """Returns a prompt that asks for an environment."""
-    limit_s = self.proposer_timeout_s
+    limit_s = self.environment_timeout_s or self.proposer_timeout_s
     if self.custom_templates is None:
       return environment_prompts.propose(
         references, self.prompt_format, limit_s

@@ -85,6 +85,22 @@ def test_each_rollout_gets_an_instance_of_its_own(played):
   ]
 
 
+def test_the_proposer_reads_the_time_that_a_call_has(played):
+  class Long(Designer):
+    def fits(self, prompt):
+      return True
+
+    def reply(self, prompt, sample):
+      return "no"
+
+  policy = Long(limit=9000)
+  played(policy, prompt_format="full")
+  # A quarter of a second, twice, is shared by 15 calls.
+  asked = policy.by_call[AZRCall.PROPOSE]
+  assert asked
+  assert all("within 0.033 seconds of CPU time" in p.text for p in asked)
+
+
 def test_a_solver_that_guesses_earns_the_proposer_nothing(played):
   class Gambler(Designer):
     """Proposes five answers without a reason; always gives one of them."""

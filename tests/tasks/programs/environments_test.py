@@ -175,6 +175,13 @@ def test_instances_with_different_answers_cannot_be_guessed(executor):
   assert guesses.result() == 0
 
 
+def test_slow_scores_of_many_answers_have_time(executor):
+  """Ninety calls of 20 ms take longer than the second of one job."""
+  slow = "def score(instance, answer):\n  sum(range(10**6))\n  return "
+  parts = {"score": f"{slow}answer == max(instance)"}
+  assert _verdict(executor, parts) == hostile.ADMITTED
+
+
 @pytest.mark.parametrize(
   ("parts", "said"),
   [
