@@ -98,6 +98,18 @@ def test_another_base_is_refused(tmp_path):
       frozen.pin(base, frozen.Origin("embedded:one"), opened)
 
 
+def test_another_teacher_is_refused(tmp_path):
+  teacher = {"kernel": np.ones((3, 4), np.float32)}
+  for _ in range(2):
+    with session.open_run(str(tmp_path), {}, 1.0) as opened:
+      frozen.pin_teacher(None, "", opened)
+      frozen.pin_teacher(teacher, "hf:ONE/ONE", opened)
+  with session.open_run(str(tmp_path), {}, 1.0) as opened:
+    with pytest.raises(ValueError, match="expected .* which taught"):
+      teacher["kernel"][0, 0] += 1e-6
+      frozen.pin_teacher(teacher, "hf:ONE/ONE", opened)
+
+
 def test_a_layout_does_not_change_a_base_s_identity(one_device_mesh):
   source = load.resolve("embedded:orz-tiny", "unused")
   model = transformer.Transformer(source.config, lora=Lora(2, 4.0))

@@ -36,6 +36,7 @@ from azr_jax.trainer.settings import TrainSettings
 
 # The file of a run that identifies its base.
 IDENTITY = "base.json"
+TEACHER = "teacher.json"
 # The unsigned type of a dtype's size in bytes.
 _UNSIGNED = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}
 _ZERO = np.uint32(0)
@@ -227,7 +228,7 @@ def read_origin(folder: pathlib.Path) -> Origin | None:
 
 
 def _read(path: pathlib.Path) -> dict[str, Any] | None:
-  """Returns the fields of a run's `IDENTITY`; None if there is none."""
+  """Returns the fields of an identity file; None if there is none."""
   if not path.exists():
     return None
   with user_files.reading(path, "origin and digest of a model, as JSON"):
@@ -248,27 +249,68 @@ def pin(base: types.Params, origin: Origin, run: Run) -> None:
     ValueError: the run was started with another base.
   """
   if base:
-    own = identity(base)
-    run.build("the base model", lambda: _pin(own, origin, run.folder))
-
-
-def _pin(own: str, origin: Origin, folder: pathlib.Path) -> None:
-  """Writes origin and digest, or compares the digest with the one written."""
-  path = folder / IDENTITY
-  begun = _read(path)
-  if begun is None:
-    write_identity(own, origin, folder)
-  elif begun["digest"] != own:
-    raise ValueError(
-      f"config.model.source={origin.source!r} has weights with digest {own}: "
-      f"expected {begun['digest']}, whose adapters {folder} trains"
+    own, path = identity(base), run.folder / IDENTITY
+    _pin(
+      "the base model",
+      *(own, origin, path, run),
+      f"config.model.source={origin.source!r}",
+      f"whose adapters {run.folder} trains",
     )
+
+
+def pin_teacher(teacher: types.Params | None, source: str, run: Run) -> None:
+  """Writes the identity of a new run's teacher, or checks a resumed run's.
+
+  Args:
+    teacher: the parameters of another model; None without one.
+    source: the model's spec.
+    run: its folder keeps the identity.
+
+  Raises:
+    ValueError: the run was started with another teacher.
+  """
+  if teacher is not None:
+    own, path = identity(teacher), run.folder / TEACHER
+    _pin(
+      "the teacher",
+      *(own, Origin(source), path, run),
+      f"config.distill.teacher={source!r}",
+      f"which taught {run.folder} before",
+    )
+
+
+def _pin(
+  what: str,
+  own: str,
+  origin: Origin,
+  path: pathlib.Path,
+  run: Run,
+  named: str,
+  why: str,
+) -> None:
+  """Writes origin and digest, or compares the digest with the one written."""
+
+  def write_or_compare() -> None:
+    begun = _read(path)
+    if begun is None:
+      _write(own, origin, path)
+    elif begun["digest"] != own:
+      raise ValueError(
+        f"{named} has weights with digest {own}: expected {begun['digest']}, "
+        f"{why}"
+      )
+
+  run.build(what, write_or_compare)
 
 
 def write_identity(own: str, origin: Origin, folder: pathlib.Path) -> None:
   """Writes the digest and the origin of a base to a run's folder."""
+  _write(own, origin, folder / IDENTITY)
+
+
+def _write(own: str, origin: Origin, path: pathlib.Path) -> None:
   fields = dataclasses.asdict(origin) | {"digest": own}
-  storage.write_atomically(folder / IDENTITY, json.dumps(fields) + "\n")
+  storage.write_atomically(path, json.dumps(fields) + "\n")
 
 
 def identity(base: types.Params) -> str:

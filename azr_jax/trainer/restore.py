@@ -254,6 +254,8 @@ def training_state(
   base, origin = base_params(experiment, run.folder, start)
   frozen.pin(base, origin, run)
   teacher = experiment.load_teacher()
+  distill = experiment.settings.shared.distill
+  frozen.pin_teacher(teacher, distill.other_model, run)
   if step:
     reference = None
     if has_reference:
