@@ -2,8 +2,8 @@
 
   python -m experiments.five_numbers.mistakes
 
-reads the kept answers and writes one line per arm: percent of the answers of
-all seeds.
+reads the kept answers and writes two lines per arm: percent of the answers of
+all seeds by first mistake, and how many have the sum's own numbers.
 
 | mistake | the first wrong thing |
 | --- | --- |
@@ -57,28 +57,53 @@ def first_mistake(question: str, answer: str) -> str:
   return RIGHT if box is not None and int(box[1]) == total else OTHER
 
 
-def _mistakes(run: str) -> Iterator[str]:
-  """Yields the first mistake of each answer of a run."""
+def has_own_numbers(question: str, answer: str) -> bool:
+  """Returns whether each step adds the sum's next number to the last result."""
+  last, *rest = terms(question)
+  steps = _STEP.findall(answer.partition("</think>")[0])
+  if len(steps) != len(rest):
+    return False
+  for (left, sign, right, result), wanted in zip(steps, rest, strict=True):
+    added = int(right) if sign == "+" else -int(right)
+    if (int(left), added) != (last, wanted):
+      return False
+    last = int(result)
+  return True
+
+
+def is_right(question: str, answer: str) -> bool:
+  """Returns whether the box has the sum, as the score does."""
+  box = _BOX.search(answer)
+  return box is not None and int(box[1]) == sum(terms(question))
+
+
+def _kept(run: str) -> Iterator[tuple[str, str]]:
+  """Yields each sum with the answer of a run."""
   path = _RUNS / f"items_{_SCORE}.json"
   questions = json.loads(path.read_text("utf-8"))
   found = answers.read(answers.path_of(_RUNS, _SCORE, run))
   for id_, one in found.items():
-    yield first_mistake(questions[id_], one["responses"][0])
+    yield questions[id_], one["responses"][0]
 
 
 def main() -> None:
-  """Writes a line per arm."""
-  counts: dict[str, collections.Counter[str]] = {}
+  """Writes two lines per arm."""
+  by_arm: dict[str, list[tuple[str, str]]] = {}
   for path in sorted((_RUNS / answers.FOLDER).glob(f"{_SCORE}_*.jsonl.gz")):
     run = path.name.removeprefix(f"{_SCORE}_").partition(".")[0]
-    arm = run.rpartition("_")[0] or run
-    counts.setdefault(arm, collections.Counter()).update(_mistakes(run))
-  for arm, found in counts.items():
+    by_arm.setdefault(run.rpartition("_")[0] or run, []).extend(_kept(run))
+  for arm, pairs in by_arm.items():
+    found = collections.Counter(first_mistake(*pair) for pair in pairs)
     shares = [
-      f"{name} {100 * count / found.total():.1f}"
+      f"{name} {100 * count / len(pairs):.1f}"
       for name, count in found.most_common()
     ]
-    sys.stdout.write(f"{arm}: {', '.join(shares)}\n")
+    own = [is_right(*pair) for pair in pairs if has_own_numbers(*pair)]
+    sys.stdout.write(
+      f"{arm}: {', '.join(shares)}\n"
+      f"  own numbers {100 * len(own) / len(pairs):.1f}, of which right "
+      f"{100 * sum(own) / max(1, len(own)):.1f}\n"
+    )
 
 
 if __name__ == "__main__":

@@ -36,6 +36,24 @@ def test_the_first_mistake_is_named(text, mistake):
   assert mistakes.first_mistake(QUESTION, text) == mistake
 
 
+@pytest.mark.parametrize(
+  ("text", "has_own", "is_right"),
+  [
+    (answer(), True, True),
+    (answer(box=63), True, False),
+    # A wrong result, from which the next step goes on.
+    (answer(STEPS.replace("115", "114"), 64), True, True),
+    (answer(STEPS.replace("94-30", "94-31")), False, True),
+    (answer(STEPS.replace("=115 115", "=114 115")), False, True),
+    (answer("92-23=69", 64), False, True),
+    (STEPS, True, False),
+  ],
+)
+def test_a_sum_s_own_numbers(text, has_own, is_right):
+  assert mistakes.has_own_numbers(QUESTION, text) == has_own
+  assert mistakes.is_right(QUESTION, text) == is_right
+
+
 def test_negative_results_continue():
   question = "1 - 9 + 2 ="
   assert mistakes.first_mistake(question, answer("1-9=-8 -8+2=-6", -6)) == (
@@ -45,9 +63,9 @@ def test_negative_results_continue():
 
 def test_kept_answers_are_counted_by_arm(capsys):
   mistakes.main()
-  lines = dict(
-    line.split(": ", 1) for line in capsys.readouterr().out.splitlines()
-  )
+  printed = capsys.readouterr().out.splitlines()
+  lines = dict(line.split(": ", 1) for line in printed[::2])
+  assert all(line.startswith("  own numbers ") for line in printed[1::2])
   assert lines.keys() == {"right", "start", "steps", "supervised"}
   for line in lines.values():
     shares = [float(part.rpartition(" ")[2]) for part in line.split(", ")]
