@@ -12,6 +12,7 @@ The life of the data:
 import contextlib
 import pathlib
 import time
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jax
@@ -107,16 +108,20 @@ def train(settings: SupervisedExperimentSettings, run: Run) -> None:
     saves = SaveSchedule(run, c.train.steps, *every)
     logged = checkpoints.restore_rows(done)
     with _Log(run, done + 1, c, logged) as log:
-      for step in range(done + 1, c.train.steps + 1):
+      steps = range(done + 1, c.train.steps + 1)
+      placed = _placed(batches, steps, mesh)
+      following = next(placed, None)
+      for step in steps:
         start = time.monotonic()
-        chosen = batches.of_step(step - 1)
-        batch = update.place(chosen, mesh)
+        assert following is not None
+        lengths, batch = following
         state, metrics = learner.update(state, batch, fixed)
+        following = next(placed, None)  # While the update runs.
         values = metrics_lib.to_host(jax.device_get(metrics))
         seconds = time.monotonic() - start
         values |= {"time/step": seconds} | speed.update_metrics(
           source.config,
-          _lengths(chosen),
+          lengths,
           1,
           seconds,
           mesh.size,
@@ -136,6 +141,15 @@ def train(settings: SupervisedExperimentSettings, run: Run) -> None:
     )
     return
   _write_model(c, state.params, source, run)
+
+
+def _placed(
+  batches: Batches, steps: Iterable[int], mesh: Mesh
+) -> Iterator[tuple[list[int], types.Batch]]:
+  """Yields the lengths and the batch of each step, on the devices."""
+  for step in steps:
+    chosen = batches.of_step(step - 1)
+    yield _lengths(chosen), update.place(chosen, mesh)
 
 
 def _build_learner(
