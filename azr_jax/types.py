@@ -226,8 +226,8 @@ class Batch(Rows):
     minibatch: the number of the optimizer step that trains on the row, from 1;
       0 in empty rows. Rows of a minibatch fill consecutive micro-batches. None
       if one step trains on all rows.
-    experts: the experts that each input token gets in each layer; X leaves the
-      choice to the router. None without router replay.
+    experts: 1 + the experts that each input token gets in each layer; 0 leaves
+      the choice to the router. None without router replay.
     teacher: what the teacher reads; None without distillation.
   """
 

@@ -115,7 +115,8 @@ def forward(
     return run()[0], None
   chosen = batch.experts if isinstance(batch, types.Batch) else None
   if chosen is not None:
-    chosen = jnp.moveaxis(chosen, 2, 0).astype(jnp.int32)
+    chosen = jnp.moveaxis(chosen, 2, 0).astype(jnp.int32) - 1
+    chosen = jnp.where(chosen < 0, model.config.experts.count, chosen)
   (hidden, _), variables = run(chosen=chosen, mutable=[experts.ROUTING])
   return hidden, transformer.routing_of(variables, model.config.num_layers)
 

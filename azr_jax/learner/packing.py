@@ -94,9 +94,12 @@ class RouterReplay:
   experts: ExpertShape
 
   def empty(self, rows: int, length: int) -> UInt[np.ndarray, "B S L choices"]:
-    """Returns rows whose routers choose for themselves."""
+    """Returns rows whose routers choose for themselves.
+
+    They are zeros, for which memory is only reserved: most rows stay empty.
+    """
     shape = rows, length, self.num_layers, self.experts.per_token
-    return np.full(shape, self.experts.count, self.experts.index_dtype)
+    return np.zeros(shape, self.experts.index_dtype)
 
   def put(
     self,
@@ -107,7 +110,9 @@ class RouterReplay:
     if sequence.experts is not None:
       known = sequence.experts[: len(columns)]
       # The pages' last head may have padding.
-      columns[: len(known)] = known[..., : self.experts.per_token]
+      known = known[..., : self.experts.per_token]
+      count = self.experts.count
+      columns[: len(known)] = np.where(known < count, known + 1, 0)
 
 
 def from_trajectory(
