@@ -241,7 +241,7 @@ def build(
     available,
     may_choose_sizes,
     learner.base,
-    keeps_reference=c.keeps_reference,
+    reference_dtype=c.model.dtype if c.keeps_reference else None,
     teacher=teacher_shapes,
   )
   if available is not None:

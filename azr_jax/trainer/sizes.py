@@ -289,7 +289,7 @@ def check_update(
   available: int | None,
   may_choose: bool = True,
   base: Params | None = None,
-  keeps_reference: bool = False,
+  reference_dtype: DTypeLike | None = None,
   teacher: Params | None = None,
 ) -> int:
   """Checks that an update fits; returns the bytes of its state per device.
@@ -304,25 +304,22 @@ def check_update(
     available: bytes per device before the state exists; None if unknown.
     may_choose: False for a run that started with these settings.
     base: the frozen parameters, as sharded shapes.
-    keeps_reference: whether a copy of the initial parameters is kept.
+    reference_dtype: the dtype of the kept copy of the initial parameters; None
+      without one.
     teacher: the parameters of a teacher that is another model, as sharded
       shapes.
 
   Raises:
     MemoryError: an update cannot possibly fit.
   """
-  params_bytes = layout.shard_bytes(state.params)
   state_bytes = layout.shard_bytes((state, base, teacher))
-  if keeps_reference:
-    state_bytes += params_bytes
+  if reference_dtype is not None:
+    state_bytes += layout.shard_bytes(_with_dtype(state, reference_dtype))
   rows = mesh_lib.padded_rows(learner.micro_rows, mesh)
   tokens = rows * learner.row_length // mesh_lib.batch_devices(mesh)
   vocab = config.vocab_size // mesh.shape["tensor"]
   logits = 4 * vocab * min(learner.chunk_tokens, tokens)
-  gradients = jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct(x.shape, jnp.float32, sharding=x.sharding),
-    state.params,
-  )
+  gradients = _with_dtype(state, jnp.float32)
   # At best, gradients are summed in place.
   held = state_bytes + layout.shard_bytes(gradients)
   if available is None or held + logits <= available:
@@ -333,6 +330,14 @@ def check_update(
   if not may_choose:
     advice = _RESUMED
   raise memory.too_little("an update", held + logits, available, advice)
+
+
+def _with_dtype(state: State, dtype: DTypeLike) -> Params:
+  """Returns the shapes of the trained parameters in another dtype."""
+  return jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape, dtype, sharding=x.sharding),
+    state.params,
+  )
 
 
 def prompt_buckets(longest: int) -> tuple[int, ...]:

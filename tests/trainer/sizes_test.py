@@ -6,6 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from azr_jax import api
@@ -18,6 +19,8 @@ from azr_jax.configs import (
   evaluate,
   orz,
 )
+from azr_jax.learner.learner import abstract_state
+from azr_jax.learner.settings import LearnerSettings
 from azr_jax.models import load, presets, transformer
 from azr_jax.parallel import memory
 from azr_jax.parallel import mesh as mesh_lib
@@ -166,6 +169,18 @@ def test_what_cannot_fit_is_one_line_with_the_key_to_lower(
   with pytest.raises(MemoryError) as caught:
     sizes.fit_cache(MODEL, mesh, RULES, c, 3 * GIB, may_choose)
   assert str(caught.value) == message
+
+
+def test_a_kept_copy_of_the_start_counts_in_its_own_dtype(mesh):
+  state = abstract_state(MODEL, optax.sgd(0.1), mesh, RULES)
+  held = [
+    sizes.check_update(
+      LearnerSettings(), MODEL.config, state, mesh, None, reference_dtype=dtype
+    )
+    for dtype in (None, "bfloat16", "float32")
+  ]
+  params = layout.shard_bytes(state.params)
+  assert [one - held[0] for one in held] == [0, params // 2, params]
 
 
 def test_a_model_that_is_too_large_is_refused_before_it_is_loaded(
