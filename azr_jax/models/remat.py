@@ -80,7 +80,6 @@ def choose(
   room -= (state_size + _GRADIENT) * count
   # Policy and critic are updated one after the other, so the critic's gradients
   # do not exist while the policy is updated.
-  # The reference has the compute type.
   room -= (critic_size + size * reference) * count
   room = room / 2 if sampler_bytes is None else room - sampler_bytes
   shards = mesh_lib.batch_devices(mesh) * mesh.shape["context"]

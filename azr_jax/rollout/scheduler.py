@@ -228,9 +228,6 @@ class Scheduler:
 
     Returns:
       The sequences that have ended. Their slots are free again.
-
-    Raises:
-      RuntimeError: a probability is not finite.
     """
     generated = np.asarray(output.num_generated)
     iterations = np.asarray(output.iterations)
@@ -243,11 +240,6 @@ class Scheduler:
       generated,
       self._weights.version,
     )
-    if np.isnan(call.logprobs).any():
-      raise RuntimeError(
-        "the sampler's probabilities are not finite: weights, cache or a "
-        "device are damaged; the step is not saved"
-      )
     self._slots.add_tokens(call)
     left = self._end_responses(call, np.asarray(output.done))
     self._leave(left)

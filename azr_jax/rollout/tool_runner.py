@@ -77,7 +77,8 @@ class ToolRunner(Protocol):
   ) -> int | None:
     """Finds the end of a response, other than by stop id or stop string.
 
-    Called repeatedly, each time with a few more tokens of the response.
+    Called repeatedly with the response so far. With `end_marks`, tokens before
+    `num_checked` may be new, too.
 
     Args:
       sequence_id: the conversation.

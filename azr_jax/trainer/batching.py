@@ -120,7 +120,16 @@ class Batching:
 
     Returns:
       A batch of NumPy arrays [A, B, S]: micro-batches of packed rows.
+
+    Raises:
+      RuntimeError: the sampler's log-probabilities are not finite.
     """
+    for one in trajectories:
+      if not np.isfinite(one.completion.logprobs).all():
+        raise RuntimeError(
+          f"step {step}: the sampler's log-probabilities are not finite: "
+          "weights, cache or a device are damaged; the step is not saved"
+        )
     sequences = packing.from_trajectories(trajectories, values)
     if self.teacher is not None:
       sequences = self.teacher.added(sequences, trajectories)

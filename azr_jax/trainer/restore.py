@@ -244,7 +244,7 @@ def training_state(
     state at that step.
 
   Raises:
-    ValueError: the run was started with another base model.
+    ValueError: the run was started with another base model or teacher.
   """
   has_reference = experiment.settings.shared.keeps_reference
   make_reference = experiment.learner.make_reference

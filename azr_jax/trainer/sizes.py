@@ -213,7 +213,8 @@ def fit_cache(
   page = layout.cache_bytes(engine) // engine.num_pages * copies
   needed = weights + engine.num_pages * page
   # What a prefill copies may take the memory that other programs leave.
-  held_room = min(layout.MAX_HELD * room, room - layout.stacked_bytes(engine))
+  room, available = room - layout.stacked_bytes(engine), room
+  held_room = min(layout.MAX_HELD * available, room)
   if needed <= held_room:
     return rollout
   shapes = engine.shapes

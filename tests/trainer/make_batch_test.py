@@ -85,6 +85,13 @@ def test_parts_of_a_group_are_averaged_by_themselves():
     batching_of({"group_mean_size": 2})
 
 
+def test_samples_that_are_not_finite_end_the_run(batching):
+  given = trajectories([("a", 1.0), ("a", 0.0)])
+  given[1].completion.logprobs[1] = np.nan
+  with pytest.raises(RuntimeError, match="step 1: .* are not finite"):
+    pack(batching, given)
+
+
 def test_a_baseline_is_that_of_its_group(batching):
   rewards = [("a", 1.0), ("b", 0.5), ("a", 0.0), ("b", 0.0)]
   batch, numbers, _ = packed(batching, rewards)

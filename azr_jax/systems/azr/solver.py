@@ -41,9 +41,9 @@ class Solution:
       vote was requested.
     computed: whether a correct deduction answer is an expression that computes
       the output instead of the output itself.
-    said: what the executor showed about a wrong answer.
-    reference: the answer that the prompt hides. "" for a right answer to a task
-      that has others.
+    said: what the executor showed about a wrong answer; "" after `relabel`.
+    reference: the answer that the prompt hides. "" if it is unknown, for a
+      right answer to a task that has others, and after `relabel`.
   """
 
   prompt: types.Prompt

@@ -150,6 +150,9 @@ def submit_guesses(
     executor: the executor that runs `score`.
     instances: two or more instances of an environment.
     answers: the texts of answers to the first instances; None: no answer.
+
+  Returns:
+    A future of the rate; of 1 if a score takes too long.
   """
   most = _most_common([one.answer for one in instances])
   rate = (most - 1) / (len(instances) - 1)
@@ -163,12 +166,18 @@ def submit_guesses(
   if not calls:
     return futures.done(rate)
 
-  def read(result: Result) -> float:
-    right = sum(_score(output) == 1 for output in result.outputs)
+  def read(scores: _Scores | Rejection) -> float:
+    if isinstance(scores, Rejection):  # A score takes too long.
+      return 1.0
+    right = sum(score == 1 for score in scores)
     return max(rate, right / (crossed * len(answers)))
 
-  job = _job(instances[0].code, SCORE, calls)
-  return futures.then(executor.submit(job), read)
+  scores = _run(
+    *(executor, instances[0].code, SCORE, calls, _scores),
+    runs=1,
+    may_raise=True,
+  )
+  return futures.then(scores, read)
 
 
 def submit_instance(

@@ -205,7 +205,9 @@ class StepExtensions:
     for episode in episodes:
       rollouts = episode.rollouts
       if rollouts and labels.is_voted(rollouts[0].prompt.task):
-        episode.proposal.solved = labels.vote(rollouts)
+        solved = labels.vote(rollouts)
+        if episode.proposal.task is not None:  # It may be a late duplicate.
+          episode.proposal.solved = solved
     # Episodes that solve the same buffered task share a vote.
     votes = {id(e.votes): e.votes for e in episodes if e.votes is not None}
     for voting in votes.values():

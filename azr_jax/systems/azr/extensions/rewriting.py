@@ -8,6 +8,10 @@ from azr_jax.executor import literals
 
 # Parts that `strip` can remove. Any rewrite of a program drops its comments.
 STRIPPED = ("comments", "globals")
+_WITH_DOCSTRINGS = (
+  *(ast.Module, ast.ClassDef),
+  *(ast.FunctionDef, ast.AsyncFunctionDef),
+)
 
 
 def strip(code: str, what: Collection[str]) -> str:
@@ -39,10 +43,19 @@ def _stripped(tree: ast.Module, what: Collection[str]) -> str:
   if "globals" in what:
     tree.body = [node for node in tree.body if isinstance(node, kept)]
   for node in ast.walk(tree) if "comments" in what else ():
-    if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef):
-      if ast.get_docstring(node, clean=False) is not None:
-        node.body = node.body[1:] or [ast.Pass()]
+    if isinstance(node, _WITH_DOCSTRINGS):
+      rest = [one for one in node.body if not _is_text(one)]
+      node.body = rest or [ast.Pass()]
   return write(tree)
+
+
+def _is_text(node: ast.stmt) -> bool:
+  """Returns whether a statement is a text, such as a docstring."""
+  return (
+    isinstance(node, ast.Expr)
+    and isinstance(node.value, ast.Constant)
+    and isinstance(node.value.value, str)
+  )
 
 
 def write(tree: ast.Module) -> str:
