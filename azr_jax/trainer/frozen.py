@@ -34,7 +34,7 @@ from azr_jax.run import storage
 from azr_jax.run.session import Run
 from azr_jax.trainer.settings import TrainSettings
 
-# The files of a run that identify its base, and a teacher that is another model.
+# A run's files that identify its base, and a teacher that is another model.
 IDENTITY = "base.json"
 TEACHER = "teacher.json"
 # The unsigned type of a dtype's size in bytes.
