@@ -142,9 +142,9 @@ def submit_guesses(
 ) -> Future[float]:
   """Starts measuring the solve rate that guessing reaches.
 
-  It is the larger of two fractions: of the other instances that have the most
-  common answer, and of given answers that are right for other instances. Each
-  is tried on the next three.
+  It is the larger of two fractions: that of the other instances that have the
+  most common answer, and that of the tries that are right when each given
+  answer is tried on the three instances after its own.
 
   Args:
     executor: the executor that runs `score`.
