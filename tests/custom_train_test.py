@@ -175,15 +175,22 @@ def test_distillation_resumes(files, tmp_path, on_one_device, changes):
   whole, cut = tmp_path / "whole", tmp_path / "cut"
   train.train(config, str(whole))
   found = training.metrics_of(whole)
+  # Wrong responses are told the answer. Another model reads them all.
+  others = "distill.context" in changes and not changes["distill.context"]
   for metrics in found:
-    # Wrong responses are told the answer. Another model reads them all.
-    others = "distill.context" in changes and not changes["distill.context"]
     assert 0 < metrics["distill/fraction"] <= 1
     assert (metrics["distill/fraction"] == 1) == others
   assert {"distill/gain", "distill/loss"} & {*found[0]}
   training.copy_cut_after(2, whole, cut)
   train.train(config, str(cut))
   assert training.metrics_of(cut) == found
+  pinned = cut / "teacher.json"
+  assert pinned.exists() == others
+  if others:  # As if the teacher's weights had changed since the first start.
+    text = pinned.read_text()
+    pinned.write_text(text.translate(str.maketrans("0123456789", "1234567890")))
+    with pytest.raises(ValueError, match="which taught"):
+      train.train(config, str(cut))
 
 
 @pytest.mark.slow

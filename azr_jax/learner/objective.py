@@ -270,9 +270,10 @@ def _surrogate(
     )
     surrogate = surrogate * weights
     sums |= corrections.sums(weights, truncated, mask)
-  if (of_policy := batch.policy_weights) is None:
-    of_policy = batch.loss_weights
-  weighted = jnp.sum(of_policy * surrogate)
+  loss_weights = batch.policy_weights
+  if loss_weights is None:
+    loss_weights = batch.loss_weights
+  weighted = jnp.sum(loss_weights * surrogate)
   return weighted, sums | {"learner/policy_loss": weighted}
 
 

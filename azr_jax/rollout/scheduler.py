@@ -260,12 +260,7 @@ class Scheduler:
     slots, counts, ended = self._slots, call.num_generated, []
     to_search = slots.watched | self._ends.may_end(call.ids, counts)
     if (marked := slots.marked).any():
-      marks: set[str] = set()
-      for slot in np.flatnonzero(marked):
-        one = slots.sequences[slot]
-        assert one is not None
-        marks.update(one.request.end_marks or "")
-      to_search |= marked & self._ends.have(marks, call.ids, counts)
+      to_search |= marked & self._ends.have(slots.marks, call.ids, counts)
     for slot in np.flatnonzero(slots.occupied & (done | to_search)):
       sequence, end = slots.sequences[slot], None
       assert sequence is not None

@@ -173,6 +173,7 @@ class SlotTable:
   Attributes:
     sequences: the sequence in each slot; None if the slot is free.
     state: the slots on the device.
+    marks: the end marks of all tools that have had a slot.
     changes: the changes that the next decode call applies.
   """
 
@@ -189,6 +190,7 @@ class SlotTable:
     count = shapes.slot_counts[0]
     self.sequences: list[SequenceState | None] = [None] * count
     self.state: Any = engine.init_slots(count)
+    self.marks: set[str] = set()
     self.changes = ChangesBuilder(shapes.devices, shapes.max_pages_per_row)
     self._slots = np.zeros(count, _SLOT)
     self._table = np.zeros((count, shapes.max_pages_per_row), np.int32)
@@ -255,6 +257,7 @@ class SlotTable:
     self._stages.running[sequence] = slot
     sequence.read_from(SlotTokens(slot, self._call))
     self._num_entered += 1
+    self.marks.update(request.end_marks or "")
     self._slots[slot] = (
       True,
       request.has_own_ends,

@@ -113,16 +113,7 @@ def test_a_solver_that_guesses_earns_the_proposer_nothing(played):
     def proposal(self):
       return super().proposal().replace("] + ", "] * 7919 // 13 % 5 + 0 * ")
 
-  policy = Gambler(limit=9000)
-  _, batches = played(policy, steps=2, learnability_samples=8)
-  proposed = [
-    t for b in batches for t in b.trajectories if t.group_id[1] == "propose"
-  ]
-  rates = [t.metrics["solve_rate"] for t in proposed if t.metrics["valid"]]
-  assert len(rates) == 4
-  assert sum(0 < rate < 1 for rate in rates) >= 2
-  earned = [t.reward for t in proposed if t.metrics["valid"]]
-  assert sum(earned) <= 0.2 * len(earned)
+  assert _mean_reward_of_guesses(played, Gambler(limit=9000)) <= 0.2
 
 
 def test_a_loose_score_earns_the_proposer_nothing(played):
@@ -142,15 +133,17 @@ def test_a_loose_score_earns_the_proposer_nothing(played):
       solved = wrong.replace("instance[0] + ", "instance[0] * 7919 // 13 + ")
       return f"{solved}{score}\n{end}"
 
-  policy = Loose(limit=9000)
+  assert _mean_reward_of_guesses(played, Loose(limit=9000)) <= 0.25
+
+
+def _mean_reward_of_guesses(played, policy):
+  """Plays two steps; returns the mean reward of four valid proposals."""
   _, batches = played(policy, steps=2, learnability_samples=8)
-  proposed = [
-    t for b in batches for t in b.trajectories if t.group_id[1] == "propose"
-  ]
-  rates = [t.metrics["solve_rate"] for t in proposed if t.metrics["valid"]]
-  assert len(rates) == 4
-  assert sum(0 < rate < 1 for rate in rates) >= 2
-  assert sum(t.reward for t in proposed) <= 0.25 * len(proposed)
+  valid = [t for b in batches for t in b.trajectories if t.metrics.get("valid")]
+  assert len(valid) == 4
+  # Without the rule at least two of them would be paid.
+  assert sum(0 < t.metrics["solve_rate"] < 1 for t in valid) >= 2
+  return sum(t.reward for t in valid) / len(valid)
 
 
 def test_solutions_of_instances_count_for_their_environment(played):

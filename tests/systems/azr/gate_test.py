@@ -227,3 +227,30 @@ def test_a_seed_that_several_episodes_solve_is_voted_on_once(context):
   metrics = scripted.collect(system, Refused(), 1).metrics
   assert metrics["count/azr/deduction/solve"] == 3.0
   assert metrics["labels/azr/deduction/voted"] == 1.0
+
+
+def test_a_late_duplicate_is_not_paid_by_its_vote(context):
+  """A step that ends first has buffered the programs of this step."""
+
+  class Ahead(Agreeing):
+    """Its step begins before `other`'s, and ends after it."""
+
+    other = None
+
+    async def earlier_steps(self):
+      if self.other is not None:
+        other, self.other = self.other, None
+        scripted.collect(system, other, 3)
+
+  changes = {"labels": "majority", "duplicates": "reject"}
+  system = AZR(settings(task_types=(DEDUCTION,), **changes), context)
+  system.buffers[DEDUCTION].add(ZERO_TRIPLET, 0)
+  policy = Ahead()
+  policy.other = Agreeing()  # Proposes the same.
+  batch = scripted.collect(system, policy, 2)
+  metrics = batch.metrics
+  assert metrics["proposals/azr/deduction/rejected_duplicate"] == 2.0
+  assert metrics["labels/azr/deduction/voted"] > 0
+  assert "learnability/azr/deduction/solve_rate" not in metrics
+  rewards = [t.reward for t in batch.trajectories if t.group_id[1] == "propose"]
+  assert rewards == [-1.0, -1.0]

@@ -175,6 +175,23 @@ def test_instances_with_different_answers_cannot_be_guessed(executor):
   assert guesses.result() == 0
 
 
+@pytest.mark.parametrize(
+  ("body", "rate"),
+  [
+    # 24 calls, of which those with the next instance give full marks.
+    ("sum(range(10**6)); return answer == instance - 1", 8 / 24),
+    ("while True: pass", 1),
+  ],
+)
+def test_guesses_of_many_rollouts(executor, body, rate):
+  code = hostile.code(score=f"def score(instance, answer):\n  {body}")
+  task = environments.EnvironmentTask(code, "", "")
+  values = [str(one) for one in range(9)]
+  drawn = [environments.Instance(task, one, one) for one in values]
+  found = environments.submit_guesses(executor, drawn, values[:8])
+  assert found.result() == pytest.approx(rate)
+
+
 def test_slow_scores_of_many_answers_have_time(executor):
   """Ninety calls of 20 ms take longer than the second of one job."""
   slow = "def score(instance, answer):\n  sum(range(10**6))\n  return "
