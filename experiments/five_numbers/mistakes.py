@@ -15,16 +15,13 @@ all seeds by first mistake, and how many have the sum's own numbers.
 """
 
 import collections
-import json
 import pathlib
 import re
 import sys
-from collections.abc import Iterator
 
 from azr_jax.lab.experiments import answers
 
 _RUNS = pathlib.Path(__file__).parent / "runs"
-_SCORE = "greedy"
 _STEP = re.compile(r"(-?\d+)([+-])(-?\d+)=(-?\d+)")
 _TERM = re.compile(r"(?:^|([+-]) )(\d+)")
 _BOX = re.compile(r"\\boxed\{(-?\d+)\}")
@@ -77,22 +74,9 @@ def is_right(question: str, answer: str) -> bool:
   return box is not None and int(box[1]) == sum(terms(question))
 
 
-def _kept(run: str) -> Iterator[tuple[str, str]]:
-  """Yields each sum with the answer of a run."""
-  path = _RUNS / f"items_{_SCORE}.json"
-  questions = json.loads(path.read_text("utf-8"))
-  found = answers.read(answers.path_of(_RUNS, _SCORE, run))
-  for id_, one in found.items():
-    yield questions[id_], one["responses"][0]
-
-
 def main() -> None:
   """Writes two lines per arm."""
-  by_arm: dict[str, list[tuple[str, str]]] = {}
-  for path in sorted((_RUNS / answers.FOLDER).glob(f"{_SCORE}_*.jsonl.gz")):
-    run = path.name.removeprefix(f"{_SCORE}_").partition(".")[0]
-    by_arm.setdefault(run.rpartition("_")[0] or run, []).extend(_kept(run))
-  for arm, pairs in by_arm.items():
+  for arm, pairs in answers.by_arm(_RUNS, "greedy").items():
     found = collections.Counter(first_mistake(*pair) for pair in pairs)
     shares = [
       f"{name} {100 * count / len(pairs):.1f}"

@@ -7,6 +7,7 @@ run's folder. A line is an item:
   {"id": ..., "subset": ..., "styles": [...], "first": ...}
 """
 
+import json
 import pathlib
 from typing import Any
 
@@ -61,4 +62,24 @@ def read(path: pathlib.Path) -> dict[str, dict[str, Any]]:
       found[one["id"]] = {"subset": one["subset"], "styles": one["styles"]}
       if len(one["styles"]) == 1:
         found[one["id"]]["responses"] = [one["first"]]
+  return found
+
+
+def by_arm(
+  folder: pathlib.Path, score: str
+) -> dict[str, list[tuple[str, str]]]:
+  """Returns each arm's questions with their first answers, of all seeds.
+
+  Args:
+    folder: the archive of an experiment.
+    score: the name of a score.
+  """
+  path = folder / f"items_{score}.json"
+  questions = json.loads(path.read_text("utf-8"))
+  found: dict[str, list[tuple[str, str]]] = {}
+  for file in sorted((folder / FOLDER).glob(f"{score}_*.jsonl.gz")):
+    run = file.name.removeprefix(f"{score}_").partition(".")[0]
+    pairs = found.setdefault(run.rpartition("_")[0] or run, [])
+    rows = packed.read(file, "what is kept of answers")
+    pairs.extend((questions[one["id"]], one["first"]) for one in rows)
   return found
