@@ -8,9 +8,9 @@ answers of all seeds.
 | kind | the answer |
 | --- | --- |
 | `right` | is the sum |
-| `units` | is a number with the right tens: off by less than ten |
+| `units` | is off by one to nine |
 | `tens` | is off by a multiple of ten |
-| `both` | is another number |
+| `both` | is off by eleven or more, but no multiple of ten |
 | `none` | is not a number alone |
 """
 
@@ -24,7 +24,6 @@ from azr_jax.lab.experiments import answers
 _RUNS = pathlib.Path(__file__).parent / "runs"
 _SCORES = "new_sums", "three_digits"
 _NUMBER = re.compile(r"\s*(-?\d+)\s*")
-_TERM = re.compile(r"([+-]?)\s*(\d+)")
 
 
 def kind(question: str, answer: str) -> str:
@@ -32,8 +31,7 @@ def kind(question: str, answer: str) -> str:
   found = _NUMBER.fullmatch(answer)
   if found is None:
     return "none"
-  terms = _TERM.findall(question.partition("=")[0])
-  off = int(found[1]) - sum(int(f"{sign}{n}") for sign, n in terms)
+  off = int(found[1]) - sum(map(int, question.split(" + ")))
   if off == 0:
     return "right"
   if abs(off) < 10:

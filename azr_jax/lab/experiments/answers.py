@@ -68,7 +68,7 @@ def read(path: pathlib.Path) -> dict[str, dict[str, Any]]:
 def by_arm(
   folder: pathlib.Path, score: str
 ) -> dict[str, list[tuple[str, str]]]:
-  """Returns each arm's questions with their first answers, of all seeds.
+  """Returns each arm's questions with their single answers, of all seeds.
 
   Args:
     folder: the archive of an experiment.
@@ -77,9 +77,9 @@ def by_arm(
   path = folder / f"items_{score}.json"
   questions = json.loads(path.read_text("utf-8"))
   found: dict[str, list[tuple[str, str]]] = {}
-  for file in sorted((folder / FOLDER).glob(f"{score}_*.jsonl.gz")):
-    run = file.name.removeprefix(f"{score}_").partition(".")[0]
-    pairs = found.setdefault(run.rpartition("_")[0] or run, [])
-    rows = packed.read(file, "what is kept of answers")
-    pairs.extend((questions[one["id"]], one["first"]) for one in rows)
+  for run in sorted(record.stem for record in folder.glob("*.json")):
+    if (file := path_of(folder, score, run)).exists():
+      pairs = found.setdefault(run.rpartition("_")[0] or run, [])
+      for id_, one in read(file).items():
+        pairs.append((questions[id_], one["responses"][0]))
   return found

@@ -142,9 +142,9 @@ def submit_guesses(
 ) -> Future[float]:
   """Starts measuring the solve rate that guessing reaches.
 
-  It is the larger of two fractions: that of the other instances that have the
-  most common answer, and that of the tries that are right when each given
-  answer is tried on the three instances after its own.
+  It is the larger of two rates. One is that of always giving the most common
+  answer. The other tries each answer on the next three instances, or on all
+  others if there are fewer. Missing answers count as wrong.
 
   Args:
     executor: the executor that runs `score`.

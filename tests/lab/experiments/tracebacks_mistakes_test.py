@@ -1,8 +1,14 @@
 """By how much answers to sums are off."""
 
+import json
+import pathlib
+
 import pytest
 
+from azr_jax.lab.experiments import answers, packed
 from experiments.tracebacks import mistakes
+
+ROOT = pathlib.Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(
@@ -11,6 +17,8 @@ from experiments.tracebacks import mistakes
     ("14 + 58", " 72", "right"),
     ("14 + 58", "72\n", "right"),
     ("14 + 58", "71", "units"),
+    ("14 + 58", "69", "units"),
+    ("14 + 58", "-72", "both"),
     ("14 + 58", "62", "tens"),
     ("14 + 58", "172", "tens"),
     ("14 + 58", "61", "both"),
@@ -21,3 +29,30 @@ from experiments.tracebacks import mistakes
 )
 def test_kinds_of_answers(question, answer, kind):
   assert mistakes.kind(question, answer) == kind
+
+
+def test_kept_answers_of_an_arm_are_right_as_often_as_scored():
+  runs = ROOT / "experiments" / "tracebacks" / "runs"
+  pairs = answers.by_arm(runs, "new_sums")
+  assert {*pairs} == {"start", "right", "traceback", "supervised"}
+  for arm, kept in pairs.items():
+    right = sum(mistakes.kind(*pair) == "right" for pair in kept)
+    records = sorted(runs.glob(f"{arm}_1*.json")) or [runs / f"{arm}.json"]
+    scored = [
+      json.loads(path.read_text("utf-8"))["scores"]["new_sums"]["correct"]
+      for path in records
+      if answers.path_of(runs, "new_sums", path.stem).exists()
+    ]
+    assert len(kept) == sum(map(len, scored))
+    assert right == sum(one.count("1") for one in scored)
+
+
+def test_scores_with_a_common_prefix_are_kept_apart(tmp_path):
+  (tmp_path / "a_b_0.json").write_text("{}")
+  (tmp_path / "items_hot.json").write_text('{"7": "1 + 1"}')
+  for score, text in (("hot", "2"), ("hot_05", "3")):
+    row = {"id": "7", "subset": "", "styles": ["number"], "first": text}
+    path = answers.path_of(tmp_path, score, "a_b_0")
+    path.parent.mkdir(exist_ok=True)
+    packed.write(path, [row])
+  assert answers.by_arm(tmp_path, "hot") == {"a_b": [("1 + 1", "2")]}

@@ -101,7 +101,7 @@ def test_the_proposer_reads_the_time_that_a_call_has(played):
   assert all("within 0.033 seconds of CPU time" in p.text for p in asked)
 
 
-def test_a_solver_that_guesses_earns_the_proposer_nothing(played):
+def test_guessed_tasks_earn_the_proposer_little(played):
   class Gambler(Designer):
     """Proposes five answers without a reason; always gives one of them."""
 
@@ -116,7 +116,7 @@ def test_a_solver_that_guesses_earns_the_proposer_nothing(played):
   assert _mean_reward_of_guesses(played, Gambler(limit=9000)) <= 0.2
 
 
-def test_a_loose_score_earns_the_proposer_nothing(played):
+def test_tasks_with_a_loose_score_earn_the_proposer_little(played):
   class Loose(Designer):
     """Gives full marks to a quarter of all answers, which all differ."""
 
@@ -141,7 +141,7 @@ def _mean_reward_of_guesses(played, policy):
   _, batches = played(policy, steps=2, learnability_samples=8)
   valid = [t for b in batches for t in b.trajectories if t.metrics.get("valid")]
   assert len(valid) == 4
-  # Without the rule at least two of them would be paid.
+  # At least two have a rate that would be paid without the rule.
   assert sum(0 < t.metrics["solve_rate"] < 1 for t in valid) >= 2
   return sum(t.reward for t in valid) / len(valid)
 

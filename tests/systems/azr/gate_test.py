@@ -230,10 +230,10 @@ def test_a_seed_that_several_episodes_solve_is_voted_on_once(context):
 
 
 def test_a_late_duplicate_is_not_paid_by_its_vote(context):
-  """A step that ends first has buffered the programs of this step."""
+  """Another step buffers the same programs while this one runs."""
 
   class Ahead(Agreeing):
-    """Its step begins before `other`'s, and ends after it."""
+    """Runs the step of `other` before its own continues."""
 
     other = None
 
