@@ -30,7 +30,12 @@ from azr_jax.config.settings import Invalid
 from azr_jax.configs import custom as custom_config
 from azr_jax.functions import spec as spec_lib
 from azr_jax.learner import advantages
-from azr_jax.learner.distillation import INITIAL, POLICY, DistillSettings
+from azr_jax.learner.distillation import (
+  AVERAGE,
+  INITIAL,
+  POLICY,
+  DistillSettings,
+)
 from azr_jax.learner.settings import CriticSettings, OptimizerSettings
 from azr_jax.models import load as load_lib
 from azr_jax.models import presets, sampling_params
@@ -212,7 +217,7 @@ def load(
     (
       "distill.teacher",
       teacher,
-      f"{POLICY!r} or another model",
+      f"{POLICY!r}, {AVERAGE!r} or another model",
       teacher == INITIAL,
     ),
   ):
@@ -451,7 +456,8 @@ def _state_size(c: ml_collections.ConfigDict, model: ModelSettings) -> float:
     model: the section that sets the dtype of parameters.
   """
   optimizer = _section(OptimizerSettings, c, "optimizer")
-  size = decoders.state_size(model, optimizer)
+  distill = _section(DistillSettings, c, "distill")
+  size = decoders.policy_size(model, optimizer, distill)
   if c.learner.estimator == advantages.GAE:
     critic = _section(CriticSettings, c, "critic")
     size += decoders.state_size(model, critic.optimizer)

@@ -160,6 +160,12 @@ def test_it_resumes(files, tmp_path, on_one_device):
       "distill.context": ("success", "reference"),
     },
     {
+      "distill.teacher": "average",
+      "distill.average_rate": 0.5,
+      "learner.minibatches": 2,
+      "optimizer.learning_rate": 1e-4,
+    },
+    {
       "model.source": "embedded:azr-tiny",
       "distill.teacher": "random:moe-tiny",
       "distill.context": (),

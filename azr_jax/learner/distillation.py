@@ -40,7 +40,7 @@ from azr_jax.types import Metrics, Params
 POLICY_GRADIENT = "policy_gradient"
 LOSSES = (*divergences.DIVERGENCES, POLICY_GRADIENT)
 # Whose weights the teacher has, unless it is another model.
-POLICY, INITIAL = TEACHERS = "policy", "initial"
+POLICY, AVERAGE, INITIAL = TEACHERS = "policy", "average", "initial"
 # What a teacher's prompt adds to the policy's.
 FEEDBACK, REFERENCE, SUCCESS = CONTEXTS = "feedback", "reference", "success"
 # The place of the added text in a template.
@@ -93,10 +93,18 @@ class DistillSettings(Settings):
   )
   teacher: str = setting(
     POLICY,
-    "weights of the teacher: 'policy' has the policy's own, 'initial' those "
-    "that training started from, and anything else names another model with "
-    "the same tokenizer, as model.source does",
+    "weights of the teacher: 'policy' has the policy's own, 'average' their "
+    "moving average, 'initial' those that training started from, and anything "
+    "else names another model with the same tokenizer, as model.source does",
     required=True,
+  )
+  average_rate: float = setting(
+    0.05,
+    "fraction of the distance to the policy's weights that the average goes "
+    "in an update",
+    above=0,
+    maximum=1,
+    expert=True,
   )
   context: tuple[str, ...] = setting(
     (FEEDBACK,),
@@ -151,9 +159,14 @@ class DistillSettings(Settings):
 
   @property
   def other_model(self) -> str:
-    """The model that is the teacher; "" if it is the policy or its start."""
+    """The model that is the teacher; "" if it has weights of the policy."""
     is_used = self.weight > 0 and self.teacher not in TEACHERS
     return self.teacher if is_used else ""
+
+  @property
+  def keeps_average(self) -> bool:
+    """Whether the learner keeps a moving average of the policy's weights."""
+    return self.weight > 0 and self.teacher == AVERAGE
 
   @property
   def added_tokens(self) -> int:

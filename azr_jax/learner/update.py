@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int
 
 from azr_jax import types
-from azr_jax.learner import rounding
+from azr_jax.learner import averaging, rounding
 from azr_jax.learner import sums as sums_lib
 from azr_jax.learner.entropy_target import EntropyTarget
 from azr_jax.learner.objective import Fixed, MicroLoss
@@ -71,6 +71,7 @@ def make_update(
     minibatch: Int[Array, ""] | None = None,
   ) -> tuple[TrainState, Metrics]:
     micro_loss, control = loss_fn, None
+    fixed = averaging.with_teacher(fixed, state.opt_state)
     start, stop, rows, mask = _part(batch, minibatch)
     if isinstance(state, EntropyTargetState) and entropy_target is not None:
       control = state.entropy_control

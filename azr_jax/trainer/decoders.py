@@ -8,6 +8,7 @@ from jax.sharding import Mesh
 
 from azr_jax import types
 from azr_jax.learner import advantages, moments, packing
+from azr_jax.learner.distillation import DistillSettings
 from azr_jax.learner.settings import (
   LearnerSettings,
   OptimizerSettings,
@@ -87,7 +88,7 @@ def build_policy_model(
     c.sharding.rules(),
     rows=c.learner,
     sampler_bytes=_sampler_bytes(c, config, sampling_mesh, is_shared),
-    state_size=state_size(c.model, c.optimizer),
+    state_size=policy_size(c.model, c.optimizer, c.distill),
     critic_size=critic_size(c),
     reference=c.keeps_reference,
     teacher_bytes=layout.shard_bytes(teacher),
@@ -101,6 +102,13 @@ def state_size(model: ModelSettings, optimizer: OptimizerSettings) -> float:
   return (
     jnp.dtype(model.param_dtype).itemsize + moments.BYTES[optimizer.moments]
   )
+
+
+def policy_size(
+  model: ModelSettings, optimizer: OptimizerSettings, distill: DistillSettings
+) -> float:
+  """Returns `state_size` of the policy, with the average that a teacher has."""
+  return state_size(model, optimizer) + 4.0 * distill.keeps_average
 
 
 def critic_size(c: TrainSettings) -> float:

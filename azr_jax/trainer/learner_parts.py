@@ -7,6 +7,7 @@ from jax.sharding import Mesh
 
 from azr_jax.learner import (
   advantages,
+  averaging,
   corrections,
   distillation,
   objective,
@@ -62,12 +63,15 @@ def build_learner(
       aggregation=c.learner.aggregation,
       penalty=_build_penalty(c, model, mesh),
     )
+  optimizer = make_optimizer(**vars(c.optimizer), draws=Draws(c.seed))
+  if c.distill.keeps_average:
+    optimizer = averaging.averaged(optimizer, c.distill.average_rate)
   target = c.learner.target_entropy
   options = c.compiler.options(mesh)
   return learner_lib.make(
     model,
     build_policy_loss(c, model, mesh, teacher),
-    make_optimizer(**vars(c.optimizer), draws=Draws(c.seed)),
+    optimizer,
     mesh,
     c.sharding.rules(),
     critic=critic,

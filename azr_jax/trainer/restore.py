@@ -299,6 +299,7 @@ def _next_stage(experiment: Experiment, step: int) -> learner_lib.State:
     except ValueError as error:
       raise ValueError(
         f"config.train.init_from_run={spec!r}: expected a run with the same "
-        "model, estimator and optimizer, because config.train.keep_moments=True"
+        "model, estimator, optimizer and distill.teacher, because "
+        "config.train.keep_moments=True"
       ) from error
   return learner_lib.restarted(state)

@@ -88,7 +88,10 @@ def test_a_policy_shares_memory_with_its_sampler_and_other_models(
       "embedded:azr-tiny",
       r"a model with the policy's vocabulary, but id \d+ is '.*' there and ",
     ),
-    ("inital", r"one of \('policy', 'initial'\), or a model \(.*embedded:"),
+    (
+      "inital",
+      r"one of \('policy', 'average', 'initial'\), or a model \(.*embedded:",
+    ),
   ],
 )
 def test_a_teacher_that_cannot_read_is_refused_in_one_line(teacher, expected):

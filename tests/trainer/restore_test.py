@@ -184,7 +184,7 @@ def test_a_stage_without_its_run_or_with_another_optimizer_is_named(tmp_path):
   with Checkpointer(tmp_path / "source", keep=None) as checkpoints:
     checkpoints.save(4, state_of(3, NO_CLIP), {})
   with opened(tmp_path / "run") as (run, checkpoints):
-    with pytest.raises(ValueError, match="same model, estimator and optimizer"):
+    with pytest.raises(ValueError, match="same model, estimator, optimizer"):
       restore.training_state(stage_of(tmp_path / "source"), run, checkpoints, 0)
 
 

@@ -1,0 +1,70 @@
+"""A moving average of the trained parameters, for a teacher that lags behind.
+
+After an update, average = average + rate * (parameters - average). It starts as
+the parameters that training starts from (SDPO, arXiv 2601.20802). The average
+is part of the optimizer's state, so it is sharded, checkpointed and resumed
+with the moments, and an update that is skipped leaves it as it is.
+"""
+
+from typing import NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from azr_jax.learner.objective import Fixed
+from azr_jax.types import Params
+
+
+class AveragedState(NamedTuple):
+  """The state of `averaged`.
+
+  Attributes:
+    average: the average of the trained parameters, float32.
+    inner: the optimizer's state.
+  """
+
+  average: Params
+  inner: optax.OptState
+
+
+def averaged(
+  optimizer: optax.GradientTransformation, rate: float
+) -> optax.GradientTransformation:
+  """Returns an optimizer whose state has the average of the parameters.
+
+  Args:
+    optimizer: computes the updates, which stay the same.
+    rate: the fraction of the distance to the new parameters that the average
+      goes in an update.
+  """
+
+  def init(params: optax.Params) -> AveragedState:
+    start = jax.tree.map(jnp.copy, cast(Params, params))
+    return AveragedState(start, optimizer.init(params))
+
+  def update(
+    updates: optax.Updates,
+    state: optax.OptState,
+    params: optax.Params | None = None,
+  ) -> tuple[optax.Updates, AveragedState]:
+    average, inner = cast(AveragedState, state)
+    change, inner = optimizer.update(updates, inner, params)
+    # In float32: bfloat16 parameters are rounded after this.
+    average = jax.tree.map(
+      lambda mean, old, by: mean + rate * (old + by - mean),
+      *(average, params, change),
+    )
+    return change, AveragedState(average, inner)
+
+  return optax.GradientTransformation(init, update)
+
+
+def with_teacher(fixed: Fixed, state: optax.OptState) -> Fixed:
+  """Returns what an update reads, with the average as the teacher.
+
+  It is returned unchanged if the optimizer's state has no average.
+  """
+  if not isinstance(state, AveragedState):
+    return fixed
+  return fixed.replace(teacher=fixed.whole(state.average))
