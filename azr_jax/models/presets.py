@@ -147,7 +147,7 @@ PRESETS: dict[str, ModelConfig] = {
   "countdown-tiny": dataclasses.replace(_TINY, vocab_size=320),
   "code-tiny": dataclasses.replace(_TINY, vocab_size=384),
   "orz-tiny": dataclasses.replace(_TINY, vocab_size=320),
-  # The same with 0.4M and 5M parameters.
+  # Narrower and wider than `orz-tiny`: 0.4M and 5M parameters.
   "orz-tiny-0.4m": dataclasses.replace(
     _TINY, vocab_size=320, hidden_size=96, head_size=24, mlp_size=256
   ),

@@ -458,6 +458,12 @@ def test_a_supervised_run_is_done_after_its_last_step(tmp_path):
     with (tmp_path / "metrics.jsonl").open("a") as file:
       file.write(f'{{"step": {step}}}\n')
     assert folders.is_done(tmp_path) == is_done
+  # The disk was full while the last checkpoint was written.
+  unfinished = tmp_path / "checkpoints" / "2.orbax-checkpoint-tmp"
+  unfinished.mkdir(parents=True)
+  assert not folders.is_done(tmp_path)
+  unfinished.rename(tmp_path / "checkpoints" / "2")
+  assert folders.is_done(tmp_path)
 
 
 def test_an_arm_is_compared_with_its_start_item_by_item(finished):
