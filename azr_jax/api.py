@@ -457,7 +457,7 @@ def _state_size(c: ml_collections.ConfigDict, model: ModelSettings) -> float:
   """
   optimizer = _section(OptimizerSettings, c, "optimizer")
   distill = _section(DistillSettings, c, "distill")
-  size = decoders.policy_size(model, optimizer, distill)
+  size = decoders.state_size(model, optimizer, distill)
   if c.learner.estimator == advantages.GAE:
     critic = _section(CriticSettings, c, "critic")
     size += decoders.state_size(model, critic.optimizer)

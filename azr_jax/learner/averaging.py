@@ -1,9 +1,10 @@
-"""A moving average of the trained parameters, for a teacher that lags behind.
+"""The exponential moving average of the policy's parameters: SDPO's teacher.
 
 After an update, average = average + rate * (parameters - average). It starts as
-the parameters that training starts from (SDPO, arXiv 2601.20802). The average
-is part of the optimizer's state, so it is sharded, checkpointed and resumed
-with the moments, and an update that is skipped leaves it as it is.
+the parameters of a fresh optimizer (SDPO, arXiv 2601.20802). SDPO's code moves
+it once per batch, this one in each of a batch's updates. The average is part of
+the optimizer's state, so it is sharded, checkpointed, resumed and handed to a
+next stage with the moments, and an update that is skipped leaves it as it is.
 """
 
 from typing import NamedTuple, cast
@@ -60,11 +61,11 @@ def averaged(
   return optax.GradientTransformation(init, update)
 
 
-def with_teacher(fixed: Fixed, state: optax.OptState) -> Fixed:
+def with_teacher(fixed: Fixed, opt_state: optax.OptState) -> Fixed:
   """Returns what an update reads, with the average as the teacher.
 
   It is returned unchanged if the optimizer's state has no average.
   """
-  if not isinstance(state, AveragedState):
+  if not isinstance(opt_state, AveragedState):
     return fixed
-  return fixed.replace(teacher=fixed.whole(state.average))
+  return fixed.replace(teacher=fixed.whole(opt_state.average))

@@ -101,7 +101,7 @@ class DistillSettings(Settings):
   average_rate: float = setting(
     0.05,
     "fraction of the distance to the policy's weights that the average goes "
-    "in an update",
+    "in each of a batch's updates",
     above=0,
     maximum=1,
     expert=True,
@@ -203,7 +203,7 @@ def make(
     loss: one of `LOSSES`.
     weight: the weight of distillation.
     policy_weight: the weight of the estimator's advantages.
-    teacher: one of `TEACHERS`; anything else means `Fixed.teacher`.
+    teacher: `POLICY`, `INITIAL`, or anything else for `Fixed.teacher`.
     top_k: as in `divergences.chunked_divergence`.
     temperature: the sampling temperature; divides the logits of both.
     chunk_tokens: number of tokens whose logits exist at the same time.

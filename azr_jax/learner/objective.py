@@ -43,7 +43,8 @@ class Fixed(flax.struct.PyTreeNode):
     reference: the trained part of the parameters that training started from,
       for a KL penalty or a teacher; None if nothing needs them.
     teacher: all parameters of a teacher that is another model, in the compute
-      type, or of one with averaged weights, float32; None without one.
+      type; None without one. Within an update, `averaging.with_teacher` puts
+      the policy's average here.
   """
 
   base: Params = flax.struct.field(default_factory=dict)

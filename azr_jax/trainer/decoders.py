@@ -31,6 +31,9 @@ from azr_jax.rollout import layout
 from azr_jax.trainer import frozen
 from azr_jax.trainer.settings import SupervisedTrainSettings, TrainSettings
 
+# Bytes of a parameter's average, which is float32.
+_AVERAGE = 4.0
+
 _ALL_TRAINED = LoraSettings()
 
 
@@ -88,27 +91,32 @@ def build_policy_model(
     c.sharding.rules(),
     rows=c.learner,
     sampler_bytes=_sampler_bytes(c, config, sampling_mesh, is_shared),
-    state_size=policy_size(c.model, c.optimizer, c.distill),
+    state_size=state_size(c.model, c.optimizer, c.distill),
     critic_size=critic_size(c),
-    reference=c.keeps_reference,
+    # The update may hold the average in the compute type, like a reference.
+    reference=c.keeps_reference or c.distill.keeps_average,
     teacher_bytes=layout.shard_bytes(teacher),
     lora=c.lora,
   )
   return frozen.arranged(c, model, mesh) if is_shared else model
 
 
-def state_size(model: ModelSettings, optimizer: OptimizerSettings) -> float:
-  """Returns the bytes of a trained parameter and its moments."""
-  return (
-    jnp.dtype(model.param_dtype).itemsize + moments.BYTES[optimizer.moments]
-  )
-
-
-def policy_size(
-  model: ModelSettings, optimizer: OptimizerSettings, distill: DistillSettings
+def state_size(
+  model: ModelSettings,
+  optimizer: OptimizerSettings,
+  distill: DistillSettings | None = None,
 ) -> float:
-  """Returns `state_size` of the policy, with the average that a teacher has."""
-  return state_size(model, optimizer) + 4.0 * distill.keeps_average
+  """Returns the bytes of a trained parameter, its moments and its average.
+
+  Args:
+    model: the section that sets the dtype of parameters.
+    optimizer: the section that sets the dtype of moments.
+    distill: the section that says whether the policy's average is a teacher;
+      None for other networks.
+  """
+  size = jnp.dtype(model.param_dtype).itemsize
+  average = _AVERAGE if distill is not None and distill.keeps_average else 0.0
+  return size + moments.BYTES[optimizer.moments] + average
 
 
 def critic_size(c: TrainSettings) -> float:

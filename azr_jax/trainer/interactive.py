@@ -344,7 +344,7 @@ class Model:
   ) -> dict[str, float]:
     """Takes a step of AdamW with the summed gradients, and clears them.
 
-    Its moments are not those of `update`.
+    Neither its moments nor a teacher's average are those of `update`.
 
     Args:
       learning_rate: the learning rate of this step.

@@ -104,6 +104,29 @@ def test_a_teacher_that_cannot_read_is_refused_in_one_line(teacher, expected):
   assert re.match(re.escape(start) + expected, found) and "\n" not in found
 
 
+def test_an_average_counts_beside_the_policy(monkeypatch):
+  config = orz.get_config("tiny")
+  made = []
+  for teacher in ("policy", "average"):
+    config.distill.update(weight=1.0, teacher=teacher)
+    c = settings.read_train(config).shared
+    mesh, model = decoders.learner_mesh(c), presets.PRESETS["orz-tiny"]
+    held = memory_held(
+      monkeypatch,
+      lambda c=c, mesh=mesh: decoders.build_policy_model(c, model, mesh),
+    )
+    bytes_of = {
+      program.name: program.resident_bytes
+      for program in programs.start_programs(c, model, mesh)
+    }
+    made.append((held, bytes_of))
+  (without, before), (beside, after) = made
+  assert (without["state_size"], without["reference"]) == (12, False)
+  assert (beside["state_size"], beside["reference"]) == (16, True)
+  shard = 4 * presets.parameter_count(model) / mesh.size
+  assert after["restore"] == before["restore"] + shard
+
+
 def test_a_teacher_counts_beside_the_policy(monkeypatch):
   """Of each part, a device holds what the sharding rules say."""
   config = countdown.get_config("tiny")

@@ -1,6 +1,7 @@
 """The start of a run, and the checkpoint it resumes from."""
 
 import contextlib
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -178,13 +179,37 @@ def test_annealing_keeps_the_moments_and_its_schedule_starts_over(tmp_path):
     assert schedule.count == 0 and source.opt_state[1][2].count == 3
 
 
+def test_a_stage_continues_the_average_of_a_teacher(tmp_path):
+  taught = {"distill.weight": 1.0, "distill.teacher": "average"}
+  trained: Any = state_of(3, taught)
+  other = jax.tree.map(lambda x: x + 1, trained.opt_state.average)
+  trained = trained.replace(opt_state=trained.opt_state._replace(average=other))
+  for name, state in (("source", trained), ("plain", state_of(3, {}))):
+    with Checkpointer(tmp_path / name, keep=None) as checkpoints:
+      checkpoints.save(4, state, {})
+
+  def started(source, **changes) -> Any:
+    experiment = experiment_of(
+      **{"train.init_from_run": str(tmp_path / source)}, **taught, **changes
+    )
+    folder = tmp_path / f"from_{source}_{len(changes)}"
+    with opened(folder) as (run, checkpoints):
+      return restore.training_state(experiment, run, checkpoints, 0)[0]
+
+  keep = {"train.keep_moments": True}
+  assert same(started("source", **keep).opt_state.average, other)
+  assert same(started("source").opt_state.average, trained.params)
+  with pytest.raises(ValueError, match="with an average of the policy"):
+    started("plain", **keep)
+
+
 def test_a_stage_without_its_run_or_with_another_optimizer_is_named(tmp_path):
   with pytest.raises(ValueError, match="config.train.init_from_run=''"):
     restore.pin_start(stage_of(""), tmp_path)
   with Checkpointer(tmp_path / "source", keep=None) as checkpoints:
     checkpoints.save(4, state_of(3, NO_CLIP), {})
   with opened(tmp_path / "run") as (run, checkpoints):
-    with pytest.raises(ValueError, match="same model, estimator, optimizer"):
+    with pytest.raises(ValueError, match="same model, estimator and optimizer"):
       restore.training_state(stage_of(tmp_path / "source"), run, checkpoints, 0)
 
 

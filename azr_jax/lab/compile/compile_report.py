@@ -253,7 +253,7 @@ def make_shapes(
     prefill_shapes=prefill_shapes,
     dtypes=r.dtypes(c.model.dtype, c.lora.kernel_dtype),
     adapters=trained,
-    state_size=decoders.state_size(c.model, c.optimizer),
+    state_size=decoders.state_size(c.model, c.optimizer, c.distill),
     critic_size=decoders.state_size(c.model, c.critic.optimizer),
     expert=sampling.shape["expert"],
   )
