@@ -23,7 +23,7 @@ from azr_jax.lab.experiments import answers
 
 _RUNS = pathlib.Path(__file__).parent / "runs"
 _SCORES = "new_sums", "three_digits"
-_NUMBER = re.compile(r"\s*(-?\d+)\s*")
+_NUMBER = re.compile(r"\s*(-?\d+)\.?\s*")
 
 
 def kind(question: str, answer: str) -> str:
