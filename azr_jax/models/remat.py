@@ -33,7 +33,7 @@ def choose(
   sampler_bytes: float | None,
   state_size: float = STATE_SIZE,
   critic_size: float = 0.0,
-  reference: bool = False,
+  references: int = 0,
   teacher_bytes: int = 0,
   row_length: int = 0,
   trained: int | None = None,
@@ -57,7 +57,7 @@ def choose(
       memory.
     state_size: bytes of a trained parameter and its moments.
     critic_size: the same of a critic of this shape; 0 without a critic.
-    reference: whether a reference policy is kept.
+    references: number of copies of the policy in the compute type.
     teacher_bytes: bytes on each device of a teacher that is another model.
     row_length: tokens per row if attention computes whole matrices of scores,
       0 for flash attention.
@@ -80,7 +80,7 @@ def choose(
   room -= (state_size + _GRADIENT) * count
   # Policy and critic are updated one after the other, so the critic's gradients
   # do not exist while the policy is updated.
-  room -= (critic_size + size * reference) * count
+  room -= (critic_size + size * references) * count
   room = room / 2 if sampler_bytes is None else room - sampler_bytes
   shards = mesh_lib.batch_devices(mesh) * mesh.shape["context"]
   tokens = -(-tokens // shards)

@@ -94,7 +94,7 @@ def build_policy_model(
     state_size=state_size(c.model, c.optimizer, c.distill),
     critic_size=critic_size(c),
     # The update may hold the average in the compute type, like a reference.
-    reference=c.keeps_reference or c.distill.keeps_average,
+    references=c.keeps_reference + c.distill.keeps_average,
     teacher_bytes=layout.shard_bytes(teacher),
     lora=c.lora,
   )
@@ -160,7 +160,7 @@ def build_model(
   sampler_bytes: float | None,
   state_size: float = remat_lib.STATE_SIZE,
   critic_size: float = 0.0,
-  reference: bool = False,
+  references: int = 0,
   teacher_bytes: int = 0,
   lora: LoraSettings = _ALL_TRAINED,
 ) -> transformer.Transformer:
@@ -176,7 +176,7 @@ def build_model(
       if the size of the cache is unknown.
     state_size: bytes of a trained parameter and its moments.
     critic_size: the same of a critic of this shape; 0 without a critic.
-    reference: whether a reference policy is kept.
+    references: as in `remat.choose`.
     teacher_bytes: bytes on each device of a teacher that is another model.
     lora: section `lora` of the configuration.
 
@@ -201,7 +201,7 @@ def build_model(
     sampler_bytes=sampler_bytes,
     state_size=state_size,
     critic_size=critic_size,
-    reference=reference,
+    references=references,
     teacher_bytes=teacher_bytes,
     row_length=rows.row_length if rows and whole else 0,
     trained=trained,

@@ -1,20 +1,11 @@
-"""Counts by how much greedy answers to sums are off.
+"""Counts which digits of greedy answers to sums are right.
 
   python -m experiments.tracebacks.mistakes
 
 reads the kept answers and writes a line per score and arm, in percent of the
-answers of all seeds.
-
-| kind | the answer |
-| --- | --- |
-| `right` | is the sum |
-| `units` | is off by one to nine |
-| `tens` | is off by a multiple of ten |
-| `both` | is off by eleven or more, but no multiple of ten |
-| `none` | is not a number alone |
+answers of all seeds: the sum is right, its last digit, and the digits before.
 """
 
-import collections
 import pathlib
 import re
 import sys
@@ -26,29 +17,35 @@ _SCORES = "new_sums", "three_digits"
 _NUMBER = re.compile(r"\s*(-?\d+)\.?\s*")
 
 
-def kind(question: str, answer: str) -> str:
-  """Returns the kind of an answer to a sum such as `12 + 23`."""
+def right_digits(question: str, answer: str) -> tuple[bool, bool]:
+  """Returns whether the digits before the last and the last one are right.
+
+  Both are wrong if the answer is not a number alone.
+
+  Args:
+    question: a sum such as `12 + 23`.
+    answer: the response.
+  """
   found = _NUMBER.fullmatch(answer)
   if found is None:
-    return "none"
-  off = int(found[1]) - sum(map(int, question.split(" + ")))
-  if off == 0:
-    return "right"
-  if abs(off) < 10:
-    return "units"
-  return "both" if off % 10 else "tens"
+    return False, False
+  front, last = divmod(sum(map(int, question.split(" + "))), 10)
+  return int(found[1]) // 10 == front, int(found[1]) % 10 == last
 
 
 def main() -> None:
   """Writes a line per score and arm."""
   for score in _SCORES:
     for arm, pairs in answers.by_arm(_RUNS, score).items():
-      found = collections.Counter(kind(*pair) for pair in pairs)
-      shares = [
-        f"{name} {100 * count / len(pairs):.1f}"
-        for name, count in found.most_common()
-      ]
-      sys.stdout.write(f"{score}, {arm}: {', '.join(shares)}\n")
+      found = [right_digits(*pair) for pair in pairs]
+      whole, front, last = (
+        100 * sum(map(part, found)) / len(found)
+        for part in (all, lambda one: one[0], lambda one: one[1])
+      )
+      sys.stdout.write(
+        f"{score}, {arm}: right {whole:.1f}, last digit {last:.1f}, digits "
+        f"before {front:.1f}\n"
+      )
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ GPU = stand_in(
   "others, expected",
   [
     ({}, "none"),
-    ({"reference": True}, "dots"),
+    ({"references": 1}, "dots"),
     ({"critic_size": 12.0}, "attention"),
     ({"critic_size": 12.0, "state_size": 4.0}, "dots"),
     ({"row_length": 1024}, "dots"),

@@ -75,7 +75,7 @@ def test_a_policy_shares_memory_with_its_sampler_and_other_models(
     monkeypatch, lambda: decoders.build_policy_model(c, model, mesh)
   )
   assert held["state_size"] == 12
-  assert (held["critic_size"], held["reference"]) == (12 * critic, reference)
+  assert (held["critic_size"], held["references"]) == (12 * critic, reference)
   assert held["sampler_bytes"] is None
   rows = mesh_lib.padded_rows(c.learner.micro_rows, mesh)
   assert held["tokens"] == rows * c.learner.row_length
@@ -121,8 +121,8 @@ def test_an_average_counts_beside_the_policy(monkeypatch):
     }
     made.append((held, bytes_of))
   (without, before), (beside, after) = made
-  assert (without["state_size"], without["reference"]) == (12, False)
-  assert (beside["state_size"], beside["reference"]) == (16, True)
+  assert (without["state_size"], without["references"]) == (12, 0)
+  assert (beside["state_size"], beside["references"]) == (16, 1)
   shard = 4 * presets.parameter_count(model) / mesh.size
   assert after["restore"] == before["restore"] + shard
 
