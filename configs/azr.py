@@ -5,7 +5,7 @@
 | variant | model | expected |
 | --- | --- | --- |
 | `tiny` | embedded, 1.7M parameters | 3 minutes on two cores, 46 to 65 % |
-| `smollm2-135m` | from `sft.py:azr_smollm2-135m` | 48 min: accuracy falls |
+| `smollm2-135m` | from `sft.py:azr_smollm2-135m` | 24 min: accuracy falls |
 | `smollm2-135m_gpu` | from `sft.py:azr_smollm2-135m_gpu` | H100: 63 to 89 % |
 | `smollm2-135m_few_shot` | SmolLM2-135M-Instruct | two small steps, 4.4 GiB |
 | `qwen2.5-7b`, ... | the paper's models | a TPU or GPU cluster |
