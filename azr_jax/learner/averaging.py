@@ -5,6 +5,7 @@ the parameters of a fresh optimizer (SDPO, arXiv 2601.20802). SDPO's code moves
 it once per batch, this one in each of a batch's updates. The average is part of
 the optimizer's state, so it is sharded, checkpointed, resumed and handed to a
 next stage with the moments, and an update that is skipped leaves it as it is.
+With adapters, it averages their factors, not the products.
 """
 
 from typing import NamedTuple, cast
@@ -36,11 +37,12 @@ def averaged(
 
   Args:
     optimizer: computes the updates, which stay the same.
-    rate: the fraction of the distance to the new parameters that the average
-      goes in an update.
+    rate: the fraction of the distance to the new parameters by which an update
+      moves the average.
   """
 
   def init(params: optax.Params) -> AveragedState:
+    # A copy, because an update donates parameters and average.
     start = jax.tree.map(jnp.copy, cast(Params, params))
     return AveragedState(start, optimizer.init(params))
 
@@ -51,11 +53,9 @@ def averaged(
   ) -> tuple[optax.Updates, AveragedState]:
     average, inner = cast(AveragedState, state)
     change, inner = optimizer.update(updates, inner, params)
-    # In float32: bfloat16 parameters are rounded after this.
-    average = jax.tree.map(
-      lambda mean, old, by: mean + rate * (old + by - mean),
-      *(average, params, change),
-    )
+    # The float32 sum, which `rounding.add` may round to bfloat16 afterwards.
+    after = optax.apply_updates(cast(optax.Params, params), change)
+    average = cast(Params, optax.incremental_update(after, average, rate))
     return change, AveragedState(average, inner)
 
   return optax.GradientTransformation(init, update)

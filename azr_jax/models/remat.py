@@ -57,7 +57,7 @@ def choose(
       memory.
     state_size: bytes of a trained parameter and its moments.
     critic_size: the same of a critic of this shape; 0 without a critic.
-    references: number of copies of the policy in the compute type.
+    references: further copies of the trained parameters, in the compute type.
     teacher_bytes: bytes on each device of a teacher that is another model.
     row_length: tokens per row if attention computes whole matrices of scores,
       0 for flash attention.

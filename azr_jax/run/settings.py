@@ -35,8 +35,8 @@ class RunSettings(TrainingRunSettings):
   )
   keep_moments: bool = setting(
     False,
-    "also load the optimizer moments of init_from_run, and the average that "
-    "a teacher has; schedules start over",
+    "also load the optimizer moments of init_from_run, and the average of "
+    "distill.teacher=average; schedules start over",
     paper="ORZ: True in annealing, which continues a run",
   )
   samples_per_step: int = setting(

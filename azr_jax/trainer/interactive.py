@@ -344,7 +344,7 @@ class Model:
   ) -> dict[str, float]:
     """Takes a step of AdamW with the summed gradients, and clears them.
 
-    Neither its moments nor a teacher's average are those of `update`.
+    Its moments are its own, and `distill.teacher=average` does not follow it.
 
     Args:
       learning_rate: the learning rate of this step.

@@ -1,8 +1,8 @@
 """Counts where greedy answers to sums of five numbers first go wrong.
 
-  python -m experiments.five_numbers.mistakes
+  python -m experiments.five_numbers.mistakes [EXPERIMENT]
 
-reads the kept answers and writes two lines per arm: percent of the answers of
+reads the kept answers of five_numbers, or of another size, and writes two lines per arm: percent of the answers of
 all seeds by first mistake, and how many have the sum's own numbers.
 
 | mistake | the first wrong thing |
@@ -21,7 +21,7 @@ import sys
 
 from azr_jax.lab.experiments import answers
 
-_RUNS = pathlib.Path(__file__).parent / "runs"
+_EXPERIMENTS = pathlib.Path(__file__).parents[1]
 _STEP = re.compile(r"(-?\d+)([+-])(-?\d+)=(-?\d+)")
 _TERM = re.compile(r"(?:^|([+-]) )(\d+)")
 _BOX = re.compile(r"\\boxed\{(-?\d+)\}")
@@ -76,7 +76,9 @@ def is_right(question: str, answer: str) -> bool:
 
 def main() -> None:
   """Writes two lines per arm."""
-  for arm, pairs in answers.by_arm(_RUNS, "greedy").items():
+  name = sys.argv[1] if len(sys.argv) > 1 else "five_numbers"
+  runs = _EXPERIMENTS / name / "runs"
+  for arm, pairs in answers.by_arm(runs, "greedy").items():
     found = collections.Counter(first_mistake(*pair) for pair in pairs)
     shares = [
       f"{name} {100 * count / len(pairs):.1f}"

@@ -14,13 +14,13 @@ from azr_jax.lab.experiments import answers
 
 _RUNS = pathlib.Path(__file__).parent / "runs"
 _SCORES = "new_sums", "three_digits"
-_NUMBER = re.compile(r"\s*(-?\d+)\.?\s*")
+_NUMBER = re.compile(r"\s*(\d+)\.?\s*")
 
 
 def right_digits(question: str, answer: str) -> tuple[bool, bool]:
-  """Returns whether the digits before the last and the last one are right.
+  """Returns whether all digits but the last are right, and whether the last is.
 
-  Both are wrong if the answer is not a number alone.
+  Both are wrong if the answer is not a number from 0 on, alone.
 
   Args:
     question: a sum such as `12 + 23`.

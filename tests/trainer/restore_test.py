@@ -189,9 +189,8 @@ def test_a_stage_continues_the_average_of_a_teacher(tmp_path):
       checkpoints.save(4, state, {})
 
   def started(source, **changes) -> Any:
-    experiment = experiment_of(
-      **{"train.init_from_run": str(tmp_path / source)}, **taught, **changes
-    )
+    changes = taught | {"train.init_from_run": str(tmp_path / source)} | changes
+    experiment = experiment_of(**changes)
     folder = tmp_path / f"from_{source}_{len(changes)}"
     with opened(folder) as (run, checkpoints):
       return restore.training_state(experiment, run, checkpoints, 0)[0]
@@ -199,8 +198,10 @@ def test_a_stage_continues_the_average_of_a_teacher(tmp_path):
   keep = {"train.keep_moments": True}
   assert same(started("source", **keep).opt_state.average, other)
   assert same(started("source").opt_state.average, trained.params)
-  with pytest.raises(ValueError, match="with an average of the policy"):
+  with pytest.raises(ValueError, match="use of distill.teacher='average'"):
     started("plain", **keep)
+  with pytest.raises(ValueError, match="use of distill.teacher='average'"):
+    started("source", **keep, **{"distill.teacher": "policy"})
 
 
 def test_a_stage_without_its_run_or_with_another_optimizer_is_named(tmp_path):

@@ -26,8 +26,8 @@ from azr_jax.evals import score_files
 from azr_jax.lab.experiments import plan_file, registration
 from azr_jax.lab.experiments.plan import NEXT, Plan
 from azr_jax.learner.advantages import GAE
-from azr_jax.run import folder as run_folder
 from azr_jax.run import checkpoint, metrics, starts, storage
+from azr_jax.run import folder as run_folder
 
 _PACKAGE = pathlib.Path(__file__).parents[2]
 
@@ -163,18 +163,20 @@ def steps_done(run: pathlib.Path) -> tuple[int, int]:
 def is_done(run: pathlib.Path) -> bool:
   """Returns whether a run has all steps and the scores of its last policy.
 
-  Its last checkpoint must be complete, or there are none: those of archived
-  runs are not kept.
+  Its folder of checkpoints must hold the last step's, because saving it may
+  have failed, unless it is gone or empty: archives have none.
   """
   rows = read_rows(run)
   if not rows:
     return False
   config = run_folder.read_config(run)
+  steps = config["train"]["steps"]
+  saved = run / checkpoint.FOLDER
+  if saved.is_dir() and any(saved.iterdir()):
+    if not (saved / str(steps)).is_dir():
+      return False
   # The last policy's scores are in the row of the step after it.
   evaluates = bool(config.get("evaluation", {}).get("every"))
-  steps, saved = config["train"]["steps"], run / checkpoint.FOLDER
-  if saved.is_dir() and not (saved / str(steps)).is_dir():
-    return False
   return int(rows[-1]["step"]) >= steps + evaluates
 
 

@@ -458,11 +458,19 @@ def test_a_supervised_run_is_done_after_its_last_step(tmp_path):
     with (tmp_path / "metrics.jsonl").open("a") as file:
       file.write(f'{{"step": {step}}}\n')
     assert folders.is_done(tmp_path) == is_done
-  # The disk was full while the last checkpoint was written.
-  unfinished = tmp_path / "checkpoints" / "2.orbax-checkpoint-tmp"
-  unfinished.mkdir(parents=True)
+
+
+def test_a_run_whose_last_checkpoint_was_not_saved_is_open(tmp_path):
+  (tmp_path / "config.json").write_text('{"train": {"steps": 2}}')
+  (tmp_path / "metrics.jsonl").write_text('{"step": 2}\n')
+  assert folders.is_done(tmp_path)  # An archived run.
+  saved = tmp_path / "checkpoints"
+  saved.mkdir()
+  assert folders.is_done(tmp_path)  # Its checkpoints were deleted.
+  (saved / "1").mkdir()
+  (saved / "2.orbax-checkpoint-tmp").mkdir()
   assert not folders.is_done(tmp_path)
-  unfinished.rename(tmp_path / "checkpoints" / "2")
+  (saved / "2.orbax-checkpoint-tmp").rename(saved / "2")
   assert folders.is_done(tmp_path)
 
 

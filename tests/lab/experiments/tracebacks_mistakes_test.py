@@ -21,6 +21,7 @@ ROOT = pathlib.Path(__file__).parents[3]
     ("14 + 58", "172", (False, True)),
     ("14 + 58", "61", (False, False)),
     ("14 + 58", "-72", (False, False)),
+    ("14 + 58", "-68", (False, False)),
     ("14 + 58", "82 or 72", (False, False)),
     ("14 + 58", "", (False, False)),
     ("514 + 158", "672", (True, True)),
