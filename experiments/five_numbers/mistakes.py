@@ -2,8 +2,9 @@
 
   python -m experiments.five_numbers.mistakes [EXPERIMENT]
 
-reads the kept answers of five_numbers, or of another size, and writes two lines per arm: percent of the answers of
-all seeds by first mistake, and how many have the sum's own numbers.
+reads the kept answers of five_numbers, or of another size, and writes two lines
+per arm: percent of the answers of all seeds by first mistake, and how many have
+the sum's own numbers.
 
 | mistake | the first wrong thing |
 | --- | --- |

@@ -106,11 +106,12 @@ def test_a_teacher_that_cannot_read_is_refused_in_one_line(teacher, expected):
 
 def test_an_average_counts_beside_the_policy(monkeypatch):
   config = orz.get_config("tiny")
+  model = presets.PRESETS["orz-tiny"]
   made = []
   for teacher in ("policy", "average"):
     config.distill.update(weight=1.0, teacher=teacher)
     c = settings.read_train(config).shared
-    mesh, model = decoders.learner_mesh(c), presets.PRESETS["orz-tiny"]
+    mesh = decoders.learner_mesh(c)
     held = memory_held(
       monkeypatch,
       lambda c=c, mesh=mesh: decoders.build_policy_model(c, model, mesh),
