@@ -100,8 +100,8 @@ class DistillSettings(Settings):
   )
   average_rate: float = setting(
     0.05,
-    "fraction of the distance to the policy's weights that the average goes "
-    "in each of a batch's updates",
+    "fraction of its distance to the policy's weights by which each update "
+    "moves the average",
     above=0,
     maximum=1,
     expert=True,

@@ -1,4 +1,4 @@
-"""The average that a teacher has: its values, skipped updates, its shards."""
+"""The averaged teacher: values, skipped updates, adapters, shards."""
 
 import dataclasses
 import functools
