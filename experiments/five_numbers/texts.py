@@ -41,7 +41,16 @@ def spec(lengths: tuple[int, int], seed: int) -> str:
   )
 
 
-def _take_new(
+def scored(lengths: Iterable[tuple[int, int]]) -> set[str]:
+  """Returns the sums that are scored, among those of these lengths."""
+  return {
+    problem.question
+    for one in lengths
+    for problem in sources.read(spec(one, SCORED_SEED), SCORED)
+  }
+
+
+def take_new(
   lengths: tuple[int, int], seed: int, count: int, taken: set[str]
 ) -> list[Problem]:
   """Returns problems that are not taken, and takes them."""
@@ -56,7 +65,7 @@ def _take_new(
   return found
 
 
-def _rows(problems: Iterable[Problem]) -> list[dict[str, str]]:
+def rows_of(problems: Iterable[Problem]) -> list[dict[str, str]]:
   """Returns prompts with their answers and worked solutions."""
   return [
     {
@@ -68,7 +77,7 @@ def _rows(problems: Iterable[Problem]) -> list[dict[str, str]]:
   ]
 
 
-def _write(path: pathlib.Path, rows: Sequence[dict[str, str]]) -> None:
+def write_rows(path: pathlib.Path, rows: Sequence[dict[str, str]]) -> None:
   path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
 
 
@@ -80,17 +89,13 @@ def write(out: pathlib.Path, scale: float = 1.0) -> None:
     scale: fraction of the rows to write.
   """
   out.mkdir(parents=True, exist_ok=True)
-  taken = {
-    problem.question
-    for lengths in (SHORT, LONG)
-    for problem in sources.read(spec(lengths, SCORED_SEED), SCORED)
-  }
+  taken = scored((SHORT, LONG))
   for name, (seed, rows, fraction) in FILES.items():
     long = round(scale * rows * fraction)
     short = round(scale * rows) - long
-    problems = _take_new(SHORT, seed, short, taken)
-    problems += _take_new(LONG, seed + 1, long, taken)
-    _write(out / f"{name}.jsonl", _rows(problems))
+    problems = take_new(SHORT, seed, short, taken)
+    problems += take_new(LONG, seed + 1, long, taken)
+    write_rows(out / f"{name}.jsonl", rows_of(problems))
 
 
 def main() -> None:
