@@ -27,7 +27,8 @@ def script(completion: str, question: str, subset: str) -> str:
   """Returns which of its task's two scripts a conversation begins with.
 
   `azr_jax/corpora/questions.py` has a right script for each task and one with
-  a mistake. Numbers that are copied wrongly do not matter.
+  a mistake. Numbers that are copied wrongly do not matter. Fractions, whose two
+  scripts differ in the order of their numbers alone, are not scored here.
   """
   found = _SCRIPT.search(completion)
   if found is None:
