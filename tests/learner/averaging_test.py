@@ -22,7 +22,7 @@ from azr_jax.learner import (
 from azr_jax.learner.objective import Fixed
 from azr_jax.learner.optimizer import make_optimizer
 from azr_jax.learner.settings import LearnerSettings, OptimizerSettings
-from azr_jax.models import transformer
+from azr_jax.models import products, splash, transformer
 from azr_jax.parallel import mesh as mesh_lib
 
 RATE = 0.25
@@ -52,15 +52,19 @@ def batch_of(seed):
 
 
 @functools.cache
-def learner(optimizer, teacher):
+def learner(optimizer, teacher, mesh=None):
   """Returns a fresh state's function and an update with distillation alone."""
-  mesh = mesh_lib.make_mesh({"data": 1}, jax.devices()[:1])
-  scoring = dict(temperature=1.0, chunk_tokens=16, mesh=None)
+  scoring = dict(temperature=1.0, chunk_tokens=16, mesh=mesh)
+  model = MODEL
+  if mesh is not None:
+    multiply = products.make(mesh, RULES)
+    attend = splash.make_attention(mesh, interpret=True)
+    model = MODEL.clone(multiply=multiply, attend=attend)
   loss = objective.make_policy_loss(
-    MODEL,
+    model,
     policy_losses.make("clipped", LearnerSettings()),
     distill=distillation.make(
-      MODEL,
+      model,
       loss="forward_kl",
       weight=1.0,
       policy_weight=0.0,
@@ -70,6 +74,7 @@ def learner(optimizer, teacher):
     ),
     **scoring,
   )
+  mesh = mesh or mesh_lib.make_mesh({"data": 1}, jax.devices()[:1])
   shardings = train_state.state_shardings(
     transformer.abstract_params(MODEL), optimizer, mesh, RULES
   )
@@ -107,6 +112,21 @@ def test_the_teacher_has_the_average_of_all_earlier_parameters():
     close(jax.device_get(average_of(state)), mean, atol=1e-6)
   moved = jax.tree.map(lambda m, p: abs(m - p).max(), mean, after)
   assert max(jax.tree.leaves(moved)) > 1e-2
+
+
+def test_eight_devices_average_like_one():
+  optimizer = averaging.averaged(SGD, RATE)
+  mesh = mesh_lib.make_mesh({"fsdp": 2, "tensor": 2, "context": 2})
+  learners = [learner(optimizer, "average", x) for x in (None, mesh)]
+  states = [make(init(jax.random.key(0))) for make, _ in learners]
+  for seed in range(3):
+    batch = batch_of(seed)
+    states = [
+      step(state, batch, Fixed())[0]
+      for (_, step), state in zip(learners, states, strict=True)
+    ]
+  one, eight = (jax.device_get((x.params, average_of(x))) for x in states)
+  close(eight, one, atol=1e-5)
 
 
 def test_the_average_follows_changes_that_bfloat16_loses():
