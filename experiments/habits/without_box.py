@@ -1,6 +1,6 @@
 """Grades ORZ's kept answers to "told to add" without asking for a box.
 
-python experiments/habits/without_box.py
+python -m experiments.habits.without_box [EXPERIMENT SCORE RUN...]
 """
 
 import gzip
@@ -10,13 +10,15 @@ import re
 import statistics
 import sys
 
-_RUNS = pathlib.Path(__file__).parent / "runs"
+_EXPERIMENTS = pathlib.Path(__file__).parents[1]
+_DEFAULT = ("habits", "orz_told", "orz_0", "orz_1", "orz_2")
 _NUMBER = re.compile(r"-?\d+")
 
 
-def _right(name: str, questions: dict[str, str]) -> dict[str, bool]:
+def _right(runs: pathlib.Path, score: str, name: str) -> dict[str, bool]:
   """Returns whether the last number after `<answer>` is the sum, by item."""
-  path = _RUNS / "answers" / f"orz_told_{name}.jsonl.gz"
+  questions = json.loads((runs / f"items_{score}.json").read_text("utf-8"))
+  path = runs / "answers" / f"{score}_{name}.jsonl.gz"
   found = {}
   for line in gzip.decompress(path.read_bytes()).decode().splitlines():
     row = json.loads(line)
@@ -30,11 +32,11 @@ def _right(name: str, questions: dict[str, str]) -> dict[str, bool]:
 
 def main() -> None:
   """Prints the accuracies, and the paired difference with its error."""
-  text = (_RUNS / "items_orz_told.json").read_text("utf-8")
-  questions = json.loads(text)
-  start = _right("start", questions)
-  runs = [_right(f"orz_{seed}", questions) for seed in range(3)]
-  for name, one in (("start", start), *enumerate(runs)):
+  experiment, score, *names = sys.argv[1:] or _DEFAULT
+  folder = _EXPERIMENTS / experiment / "runs"
+  start = _right(folder, score, "start")
+  runs = [_right(folder, score, name) for name in names]
+  for name, one in zip(("start", *names), (start, *runs), strict=True):
     sys.stdout.write(f"{name}: {statistics.mean(one.values()):.3f}\n")
   gains = [statistics.mean(r[i] for r in runs) - start[i] for i in start]
   error = statistics.stdev(gains) / len(gains) ** 0.5
