@@ -1,5 +1,6 @@
-"""Styles of the solutions that the starts of two experiments imitate."""
+"""Styles of the answers of three starts."""
 
+import ast
 import re
 
 from azr_jax.corpora import questions
@@ -47,3 +48,34 @@ def script(completion: str, question: str, subset: str) -> str:
 def _form(text: str) -> str:
   """Returns a script without its numbers, signs and words."""
   return _NUMBER.sub("0", _WORD.sub('""[', text.replace(" ", "")))
+
+
+def signs(completion: str) -> str:
+  """Returns the signs of the numbers in a Countdown answer, largest first.
+
+  Expressions with `*` or `/` are one style, because signs do not describe them.
+  """
+  answer = completion.partition("<answer>")[2].partition("</answer>")[0]
+  if not answer.strip():
+    return "no answer"
+  if set("*/") & set(answer):
+    return "multiplies or divides"
+  try:
+    terms = _terms(ast.parse(answer.strip(), mode="eval").body, 1)
+  except (SyntaxError, ValueError):
+    return "malformed"
+  return "".join("+" if sign > 0 else "-" for _, sign in sorted(terms)[::-1])
+
+
+def _terms(node: ast.expr, sign: int) -> list[tuple[int, int]]:
+  """Returns the numbers of a sum with their signs.
+
+  Raises:
+    ValueError: the expression has something else than sums and differences.
+  """
+  if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+    right = sign if isinstance(node.op, ast.Add) else -sign
+    return _terms(node.left, sign) + _terms(node.right, right)
+  if isinstance(node, ast.Constant) and isinstance(node.value, int):
+    return [(node.value, sign)]
+  raise ValueError(ast.dump(node))

@@ -15,7 +15,7 @@ _DEFAULT = ("habits", "orz_told", "orz_0", "orz_1", "orz_2")
 _NUMBER = re.compile(r"-?\d+")
 
 
-def _right(runs: pathlib.Path, score: str, name: str) -> dict[str, bool]:
+def right_sums(runs: pathlib.Path, score: str, name: str) -> dict[str, bool]:
   """Returns whether the last number after `<answer>` is the sum, by item."""
   questions = json.loads((runs / f"items_{score}.json").read_text("utf-8"))
   path = runs / "answers" / f"{score}_{name}.jsonl.gz"
@@ -34,8 +34,8 @@ def main() -> None:
   """Prints the accuracies, and the paired difference with its error."""
   experiment, score, *names = sys.argv[1:] or _DEFAULT
   folder = _EXPERIMENTS / experiment / "runs"
-  start = _right(folder, score, "start")
-  runs = [_right(folder, score, name) for name in names]
+  start = right_sums(folder, score, "start")
+  runs = [right_sums(folder, score, name) for name in names]
   for name, one in zip(("start", *names), (start, *runs), strict=True):
     sys.stdout.write(f"{name}: {statistics.mean(one.values()):.3f}\n")
   gains = [statistics.mean(r[i] for r in runs) - start[i] for i in start]

@@ -67,3 +67,25 @@ def test_an_unfinished_sum_is_cut_off():
     Problem("Add: 12 + 7 - 4 + 30 =", "45"), "chain_of_thought"
   )
   assert styles.steps(re.split("</think>", text)[0]) == "cut off"
+
+
+@pytest.mark.parametrize(
+  ("answer", "style"),
+  [
+    ("61-(33-1)", "+-+"),
+    ("(33+61)-1", "++-"),
+    ("1-(33-61)", "+-+"),
+    ("5+5-2", "++-"),
+    ("(1+33)/61", "multiplies or divides"),
+    ("61-", "malformed"),
+    ("61-x", "malformed"),
+    ("93", "+"),
+    ("", "no answer"),
+    (None, "no answer"),
+  ],
+)
+def test_signs_are_those_of_the_sorted_numbers(answer, style):
+  text = "61-33=28</think>\n"
+  if answer is not None:
+    text += f"<answer>{answer}</answer>"
+  assert styles.signs(text) == style
