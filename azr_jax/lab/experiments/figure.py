@@ -19,9 +19,9 @@ _COLOURS = 10  # Further lines reuse the colours, dashed.
 def draw(workdir: Workdir, results: dict[str, Any], out: pathlib.Path) -> None:
   """Draws a panel for each metric, the transition, and the comparisons.
 
-  Curves are smoothed means over seeds, in a band from the lowest to the highest
-  seed. The transition shows each seed as a point, with lines through the means
-  over seeds.
+  Without comparisons, the last panel has the parts of each gain. Curves are
+  smoothed means over seeds, in a band from the lowest to the highest seed. The
+  transition shows each seed as a point, with lines through their means.
 
   Args:
     workdir: the working directory with the runs.
@@ -39,7 +39,9 @@ def draw(workdir: Workdir, results: dict[str, Any], out: pathlib.Path) -> None:
   columns = min(count, 3)
   rows = -(-count // columns)
   # A comparison's label has two lines, which must not overlap the next one.
-  height = max(3.2, 1.2 + 0.26 * len(results["comparisons"]))
+  compared = len(results["comparisons"])
+  lines = 2 * compared if compared else len(results["styles"])
+  height = max(3.2, 1.2 + 0.13 * lines)
   figure, axes = pyplot.subplots(
     rows, columns, figsize=(4.4 * columns, height * rows), squeeze=False
   )
@@ -53,7 +55,7 @@ def draw(workdir: Workdir, results: dict[str, Any], out: pathlib.Path) -> None:
       panel.text(0.5, 0.5, f"no run has\n{metric}", ha="center", wrap=True)
   if transition is not None:
     _transition(axes.flat[count - 2], workdir.plan, results)
-  _forest(axes.flat[count - 1], results)
+  (_forest if compared else _parts)(axes.flat[count - 1], results)
   # An arm may lack a panel's metric, so collect the legend over all panels.
   arms = {
     label: handle
@@ -164,3 +166,24 @@ def _forest(panel: Any, results: dict[str, Any]) -> None:
     low, high = (end / scale for end in one["interval"])
     panel.plot([low, high], [row, row], color="C0")
     panel.plot(one["difference"] / scale, row, "o", color="C0", markersize=4)
+
+
+def _parts(panel: Any, results: dict[str, Any]) -> None:
+  """Draws how much of each gain is of changed styles, and how much within."""
+  found = results["styles"]
+  panel.axvline(0, color="grey", linewidth=0.8)
+  panel.set_title("parts of the gain over the start, points")
+  panel.set_yticks(range(len(found)))
+  panel.set_yticklabels(
+    [f"{one['score']}: {one['arm']}" for one in found], fontsize="xx-small"
+  )
+  panel.invert_yaxis()
+  names = {"from_shares": "changed shares", "from_within": "within styles"}
+  for number, (part, name) in enumerate(names.items()):
+    means, errors = (
+      [100 * one["parts"][part][i] for one in found] for i in range(2)
+    )
+    rows = [row + 0.4 * number - 0.2 for row in range(len(found))]
+    panel.barh(rows, means, 0.4, xerr=errors, color=f"C{number}", label=name)
+  if found:
+    panel.legend(fontsize="x-small")

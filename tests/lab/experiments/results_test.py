@@ -315,6 +315,21 @@ def test_a_transition_has_the_scores_of_its_arms(finished):
   assert panel.get_xlabel() == "dose"
 
 
+def test_without_comparisons_the_parts_of_gains_are_drawn():
+  parts = {"from_shares": (0.2, 0.01), "from_within": (-0.05, 0.02)}
+  results = {"styles": [{"score": "sums", "arm": "up", "parts": parts}] * 2}
+  panel = figure_lib.Figure().subplots()
+  figure._parts(panel, results)
+  widths = [bar.get_width() for bar in panel.patches]
+  assert widths == pytest.approx([20.0, 20.0, -5.0, -5.0])
+  heights = [
+    round(bar.get_y() + bar.get_height() / 2, 6) for bar in panel.patches
+  ]
+  assert heights == [-0.2, 0.8, 0.2, 1.2]
+  labels = [label.get_text() for label in panel.get_yticklabels()]
+  assert labels == ["sums: up"] * 2
+
+
 def test_a_run_of_other_values_or_an_unknown_metric_is_refused(finished):
   source, workdir = finished
   path = workdir.run("better", 2) / "config.json"
