@@ -13,7 +13,10 @@ _WORD = re.compile(r'"\w+"\[')
 
 
 def steps(completion: str) -> str:
-  """Returns the style of a sum (`azr_jax/corpora/arithmetic.py`)."""
+  """Returns the style of a sum (`azr_jax/corpora/arithmetic.py`).
+
+  An answer that repeats a step is circular, even if it ends.
+  """
   thinking, end, answer = completion.partition("</think>")
   added = thinking.split()
   if len(set(added)) < len(added):

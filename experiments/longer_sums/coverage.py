@@ -4,7 +4,9 @@
 
 reads the kept answers and writes a row per length of the sums and k: percent
 for the start, the mean of the runs, and their difference with a 95 % interval.
-The interval resamples items and runs. A result that was guessed does not count.
+A result that was guessed does not count. If no answer counts, an interval would
+be empty; instead, the row has the largest share of such sums that may still
+have one, with 95 % confidence.
 """
 
 import json
@@ -12,16 +14,16 @@ import pathlib
 import sys
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 
 from azr_jax.evals import pass_at_k
 from azr_jax.lab.experiments import answers
+from azr_jax.lab.statistics import hypotheses
 from experiments.longer_sums.styles import OWN
 
 _RUNS = pathlib.Path(__file__).parent / "runs"
 LENGTHS = ("four", "five", "six", "seven")
 KS = (1, 8, 128)
-_RESAMPLES = 10_000
 
 
 def worked(
@@ -42,36 +44,40 @@ def worked(
   return is_right & np.array(is_own)
 
 
-def interval(
-  start: Float[np.ndarray, " items"], runs: Float[np.ndarray, "runs items"]
-) -> tuple[float, float]:
-  """Returns the 95 % interval of the mean of runs minus the start."""
-  rng = np.random.default_rng(0)
-  differences = []
-  for _ in range(_RESAMPLES):
-    chosen = runs[rng.integers(len(runs), size=len(runs))]
-    items = rng.integers(len(start), size=len(start))
-    differences.append((chosen.mean(0) - start)[items].mean())
-  low, high = np.quantile(differences, (0.025, 0.975))
-  return float(low), float(high)
+def row(
+  start: Bool[np.ndarray, "items samples"],
+  runs: Bool[np.ndarray, "runs items samples"],
+  k: int,
+) -> str:
+  """Returns the percent of the start and of runs, and their difference."""
+  before = 100 * pass_at_k.unbiased(start, k)
+  after = 100 * np.stack([pass_at_k.unbiased(one, k) for one in runs])
+  if not before.any() and not after.any():
+    # Clopper and Pearson's upper bound for 0 of n items.
+    most = 100 * (1 - 0.025 ** (1 / len(start)))
+    return f"none | none | 0.0 | at most {most:.1f} % of sums have one"
+  found = hypotheses.mean_of(after - before)
+  ends = found.interval(0.95)
+  shown = "" if ends is None else f"{ends[0]:+.1f} to {ends[1]:+.1f}"
+  return (
+    f"{before.mean():.1f} | {after.mean():.1f} | "
+    f"{(after - before).mean():+.1f} | {shown}"
+  )
 
 
 def main() -> None:
   """Writes the table."""
-  names = sorted(path.stem for path in _RUNS.glob("right_*.json"))
   sys.stdout.write("| numbers | k | start | runs | difference | 95 % |\n")
   sys.stdout.write("| --- | --- | --- | --- | --- | --- |\n")
   for score in LENGTHS:
-    start = worked(_RUNS, score, "start")
-    right = [worked(_RUNS, score, name) for name in names]
-    for k in KS:
-      before = 100 * pass_at_k.unbiased(start, k)
-      after = 100 * np.stack([pass_at_k.unbiased(one, k) for one in right])
-      low, high = interval(before, after)
-      sys.stdout.write(
-        f"| {score} | {k} | {before.mean():.1f} | {after.mean():.1f} | "
-        f"{after.mean() - before.mean():+.1f} | {low:+.1f} to {high:+.1f} |\n"
-      )
+    runs = [
+      worked(_RUNS, score, path.stem)
+      for path in sorted(_RUNS.glob("right_*.json"))
+      if answers.path_of(_RUNS, score, path.stem).exists()
+    ]
+    for k in KS if runs else ():
+      cells = row(worked(_RUNS, score, "start"), np.stack(runs), k)
+      sys.stdout.write(f"| {score} | {k} | {cells} |\n")
 
 
 if __name__ == "__main__":

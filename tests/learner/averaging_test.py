@@ -125,8 +125,14 @@ def test_eight_devices_average_like_one():
       step(state, batch, Fixed())[0]
       for (_, step), state in zip(learners, states, strict=True)
     ]
+  spread = jax.tree.leaves(average_of(states[1]))
+  assert all(len(x.sharding.device_set) == 8 for x in spread)
+  assert any(not x.sharding.is_fully_replicated for x in spread)
   one, eight = (jax.device_get((x.params, average_of(x))) for x in states)
-  close(eight, one, atol=1e-5)
+  close(eight, one, atol=2e-6)
+  first = jax.device_get(init(jax.random.key(0)))
+  moved = jax.tree.map(lambda a, b: abs(a - b).max(), eight[1], first)
+  assert max(jax.tree.leaves(moved)) > 1e-3
 
 
 def test_the_average_follows_changes_that_bfloat16_loses():
