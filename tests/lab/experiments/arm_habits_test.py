@@ -15,7 +15,7 @@ TASKS = (
   "gcd",
   "lcm",
   "count_bits",
-  "count_primes",
+  "count_primes(min_n=2, max_n=99)",
   "spell_backward",
 )
 

@@ -715,7 +715,7 @@ def test_each_arm_is_in_the_legend_and_an_empty_panel_says_why(
   )
   draw_figure(
     Workdir(workdir.path, plan),
-    {"outcomes": [], "comparisons": []},
+    {"outcomes": [], "comparisons": [], "styles": []},
     source / page.FIGURE,
   )
   (legend,) = seen[0].legends
