@@ -169,7 +169,7 @@ def _forest(panel: Any, results: dict[str, Any]) -> None:
 
 
 def _parts(panel: Any, results: dict[str, Any]) -> None:
-  """Draws how much of each gain is of changed styles, and how much within."""
+  """Draws the part of each gain from changed shares, and that within styles."""
   found = results["styles"]
   panel.axvline(0, color="grey", linewidth=0.8)
   panel.set_title("parts of the gain over the start, points")
